@@ -1,0 +1,10 @@
+#include "base/error.h"
+
+namespace kata {
+
+void check_failed(const char* expression, const char* file, int line, const std::string& detail) {
+  throw std::logic_error(fmt::format("internal error: {} is false: {} ({}:{}); please report this",
+                                     expression, detail, file, line));
+}
+
+}  // namespace kata

@@ -1,0 +1,24 @@
+#include "base/version.h"
+
+#include <nlohmann/json.hpp>
+#include <spdlog/version.h>
+
+#include "base/error.h"
+#include "commit.h"
+
+namespace kata {
+
+std::string commit() {
+  return KATA_COMMIT;
+}
+
+std::string version_text() {
+  return fmt::format(
+      "kata {} ({})\nbuild: {}, native {}, cuda OFF, mpi OFF, gcc {}\nlibraries: spdlog {}.{}.{}, "
+      "nlohmann/json {}.{}.{}",
+      KATA_VERSION, commit(), KATA_BUILD_TYPE, KATA_NATIVE_BUILD ? "ON" : "OFF", __VERSION__,
+      SPDLOG_VER_MAJOR, SPDLOG_VER_MINOR, SPDLOG_VER_PATCH, NLOHMANN_JSON_VERSION_MAJOR,
+      NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH);
+}
+
+}  // namespace kata
