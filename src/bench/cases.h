@@ -5,6 +5,17 @@
 
 namespace kata {
 
+void bench_adamw(Bench& bench);
+void bench_cross_entropy(Bench& bench);
+void bench_embedding(Bench& bench);
+void bench_global_norm(Bench& bench);
+void bench_l2norm(Bench& bench);
+void bench_linear_attention(Bench& bench);
+void bench_matmul(Bench& bench);
 void bench_rmsnorm(Bench& bench);
+void bench_rope(Bench& bench);
+void bench_short_conv(Bench& bench);
+void bench_softmax_attention(Bench& bench);
+void bench_swiglu(Bench& bench);
 
 }  // namespace kata

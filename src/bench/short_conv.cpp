@@ -1,0 +1,25 @@
+#include "ops/short_conv.h"
+
+#include "bench/cases.h"
+#include "bench/data.h"
+
+namespace kata {
+
+// Floor: memory. Forward reads x and writes y; backward reads dy and x and writes dx.
+void bench_short_conv(Bench& bench) {
+  const int64_t batch = 32, time = 256, channels = 384, taps = 4;
+  const Shape shape{batch, time, channels};
+  BenchData<float> x = bench_floats(shape), y = bench_floats(shape), dx = bench_floats(shape);
+  BenchData<float> w = bench_floats({channels, taps}), dw = bench_floats({channels, taps});
+  BenchData<float> window = bench_floats({1, taps - 1, channels}), row = bench_floats({1, channels}),
+                   out = bench_floats({1, channels});
+  const double tokens = static_cast<double>(batch * time);
+  bench.run("forward 8192x384", {0, 2 * x.bytes(), tokens},
+            [&](Context& ctx) { short_conv_forward(ctx, y, x, w); });
+  bench.run("backward 8192x384", {0, 3 * x.bytes(), tokens},
+            [&](Context& ctx) { short_conv_backward(ctx, dx, dw, y, x, w); });
+  bench.run("step 1x384", {0, 2 * row.bytes() + 2 * window.bytes() + w.bytes(), 1},
+            [&](Context& ctx) { short_conv_step(ctx, out, row, window, w); });
+}
+
+}  // namespace kata

@@ -1,0 +1,40 @@
+// The mixers: points of the grid map x update x decay x read (DESIGN: one recurrence, four choices), by name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kata {
+
+struct Preset {
+  const char* name;
+  const char* map;  // feature map; empty for softmax, the only mixer outside the grid
+  int64_t groups;   // of psd and psd_sum
+  const char* update;
+  const char* decay;
+  const char* read;
+  const char* summary;
+};
+
+const std::vector<Preset>& presets();
+const Preset* find_preset(const std::string& name);  // null where there is none
+
+// Names that a config may use, for each choice of the grid.
+std::vector<std::string> preset_names();
+std::vector<std::string> map_names();
+std::vector<std::string> update_names();
+std::vector<std::string> decay_names();
+std::vector<std::string> read_names();
+bool is_psd(const std::string& map);  // psd or psd_sum: maps with groups
+
+// Width n of the feature vector of a head (MATH: feature maps); groups divide head_dim.
+int64_t feature_width(const std::string& map, int64_t groups, int64_t head_dim);
+// Numbers that one head carries from token to token: n (d_v + 1) with a normalised read (the 1 is the mass),
+// n d_v with a raw one; 0 for softmax, whose cache grows by d + d_v with every token.
+int64_t state_entries(const std::string& map, int64_t groups, const std::string& read, int64_t head_dim,
+                      int64_t value_dim);
+
+std::string list_mixers();  // the table as text, for --list-mixers
+
+}  // namespace kata

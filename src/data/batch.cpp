@@ -1,0 +1,7 @@
+#include "data/batch.h"
+
+namespace kata {
+
+BatchSource::~BatchSource() = default;
+
+}  // namespace kata

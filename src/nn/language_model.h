@@ -1,0 +1,59 @@
+// The decoder: embedding, blocks, final norm, classifier (the embedding again when tied).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "nn/block.h"
+
+namespace kata {
+
+// Inference: what the model carries from token to token, for `batch` sequences.
+struct DecodeState {
+  std::vector<MixerState> layers;
+  int64_t batch = 0;
+  int64_t capacity = 0;  // tokens a softmax cache holds; linear mixers do not grow
+  int64_t position = 0;  // tokens seen
+};
+
+class LanguageModel {
+ public:
+  // config.vocab must be set. Parameters are unbound until bind() (planning) or bind to real memory.
+  // recompute: a block's activations are computed again in backward instead of kept; no bit changes.
+  LanguageModel(const ModelConfig& config, DType dtype, bool recompute = false);
+
+  Parameters& parameters() { return parameters_; }
+  const ModelConfig& config() const { return config_; }
+
+  // Losses of every position and, times scale, the gradients, which are added to parameters().gradients().
+  // inputs, targets: int32 [batch, time]; target -1 = not scored; losses: [batch * time], 0 where not scored.
+  void forward_backward(Context& ctx, const Tensor& losses, const Tensor& inputs, const Tensor& targets,
+                        double scale);
+
+  // Losses and, where defined, predictions int32 [batch * time] (the most likely token, -1 where not scored).
+  void evaluate(Context& ctx, const Tensor& losses, const Tensor& predictions, const Tensor& inputs,
+                const Tensor& targets);
+
+  // A zeroed state whose tensors live in `arena`.
+  DecodeState take_state(Arena& arena, int64_t batch, int64_t capacity) const;
+  // logits [batch, vocab] after one more token each (int32 [batch]).
+  void step(Context& ctx, const Tensor& logits, const Tensor& tokens, DecodeState& state);
+
+  // Numbers that a sequence of `length` tokens leaves in the mixers' states, all layers.
+  int64_t state_entries(int64_t length) const;
+
+ private:
+  Tensor classifier() const { return head_ ? head_->value : embedding_.value; }
+  Tensor classifier_gradient() const { return head_ ? head_->gradient : embedding_.gradient; }
+
+  ModelConfig config_;
+  DType dtype_;
+  bool recompute_;
+  Parameters parameters_;
+  Parameter& embedding_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  Norm norm_;
+  Parameter* head_ = nullptr;
+};
+
+}  // namespace kata

@@ -1,0 +1,46 @@
+// A sequence mixer: the layer that lets tokens see earlier tokens.
+//
+// x and y are [batch * time, hidden], token-major. forward keeps what backward needs in the caller's arena
+// scope; backward follows the forward of the same batch. step is inference: one token a sequence, with a
+// state.
+#pragma once
+
+#include <memory>
+
+#include "base/context.h"
+#include "config/model_config.h"
+#include "nn/parameters.h"
+
+namespace kata {
+
+struct Sequence {
+  int64_t batch = 0, time = 0;
+  int64_t tokens() const { return batch * time; }
+};
+
+// What a mixer carries from token to token, for `batch` sequences. Zero = the start of a sequence.
+struct MixerState {
+  Tensor window;        // short convolution: [batch, taps - 1, channels], undefined without one
+  Tensor memory;        // linear mixers: [batch, kv_heads, features, value width (+ 1 for the mass)]
+  Tensor keys, values;  // softmax: [batch, capacity, kv_heads, head_dim]
+};
+
+class Mixer {
+ public:
+  virtual ~Mixer() = default;
+  virtual void forward(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& residual,
+                       const Sequence& sequence) = 0;  // y = residual + mixer(x)
+  virtual void backward(Context& ctx, const Tensor& dx, const Tensor& dy, const Tensor& x,
+                        const Sequence& sequence) = 0;  // dx = gradient through the mixer alone
+  virtual MixerState take_state(Arena& arena, int64_t batch, int64_t capacity) const = 0;
+  // y, x, residual: [batch, hidden]; position counts from 0.
+  virtual void step(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& residual, MixerState& state,
+                    int64_t position) = 0;
+  // Numbers that a sequence of `length` tokens leaves in the state (convolution window aside).
+  virtual int64_t state_entries(int64_t length) const = 0;
+};
+
+std::unique_ptr<Mixer> make_mixer(Parameters& parameters, const std::string& name, const ModelConfig& model,
+                                  const MixerConfig& mixer);
+
+}  // namespace kata

@@ -1,0 +1,79 @@
+#include "nn/parameters.h"
+
+#include "base/parallel.h"
+#include "base/philox.h"
+
+namespace kata {
+
+namespace {
+
+uint64_t hash_name(const std::string& name) {  // FNV-1a
+  uint64_t hash = 0xcbf29ce484222325ull;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return hash;
+}
+
+Tensor slice(const Tensor& flat, const Parameter& p) {
+  return flat.rows(p.offset, p.offset + p.shape.numel()).view(p.shape);
+}
+
+template <class T>
+void draw(const Parameter& p, uint64_t seed) {
+  const Philox random(seed ^ hash_name(p.name), stream_init);
+  T* x = p.value.as<T>();
+  parallel_blocks(p.shape.numel(), 65536, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto index = static_cast<uint64_t>(i);
+      double value = p.init.value;
+      if (p.init.kind == Init::Kind::normal) value *= random.normal(index);
+      if (p.init.kind == Init::Kind::uniform) value *= 2 * random.uniform(index) - 1;
+      x[i] = static_cast<T>(value);
+    }
+  });
+}
+
+}  // namespace
+
+Parameter& Parameters::add(const std::string& name, const Shape& shape, Init init, bool decay) {
+  for (const Parameter& p : parameters_) KATA_CHECK(p.name != name, "parameter {} exists", name);
+  parameters_.push_back({name, shape, init, decay, 0, {}, {}});
+  count_ += shape.numel();
+  if (decay) decayed_ += shape.numel();
+  return parameters_.back();
+}
+
+void Parameters::bind(const Tensor& values, const Tensor& gradients) {
+  int64_t front = 0, back = decayed_;
+  values_ = values.defined() ? values : Tensor(nullptr, dtype_, {count_});
+  gradients_ = gradients.defined() ? gradients : Tensor(nullptr, dtype_, {count_});
+  for (Parameter& p : parameters_) {
+    int64_t& at = p.decay ? front : back;
+    p.offset = at;
+    at += p.shape.numel();
+    p.value = slice(values_, p);
+    p.gradient = slice(gradients_, p);
+  }
+}
+
+void Parameters::initialise(uint64_t seed) {
+  for (const Parameter& p : parameters_) {
+    if (dtype_ == DType::f32)
+      draw<float>(p, seed);
+    else
+      draw<double>(p, seed);
+  }
+}
+
+Parameter& Parameters::find(const std::string& name) {
+  for (Parameter& p : parameters_)
+    if (p.name == name) return p;
+  KATA_CHECK(false, "no parameter {}", name);
+}
+
+std::vector<std::pair<std::string, Tensor>> Parameters::named(const Tensor& flat) const {
+  std::vector<std::pair<std::string, Tensor>> out;
+  for (const Parameter& p : parameters_) out.emplace_back(p.name, slice(flat, p));
+  return out;
+}
+
+}  // namespace kata

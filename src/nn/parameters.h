@@ -1,0 +1,68 @@
+// All parameters of a model: one flat buffer of values, one of gradients, with named views.
+//
+// Decayed parameters (2-D weights, the embedding included) come first, so that AdamW is two calls on two
+// ranges.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/tensor.h"
+
+namespace kata {
+
+struct Init {
+  enum class Kind { normal, uniform, constant };
+  Kind kind = Kind::constant;
+  double value = 0;  // normal: standard deviation; uniform: bound, in [-value, value]; constant: the value
+
+  static Init normal(double deviation) { return {Kind::normal, deviation}; }
+  static Init uniform(double bound) { return {Kind::uniform, bound}; }
+  static Init constant(double value) { return {Kind::constant, value}; }
+};
+
+struct Parameter {
+  std::string name;
+  Shape shape;
+  Init init;
+  bool decay = false;  // weight decay applies
+  int64_t offset = 0;  // elements from the start of the flat buffers
+  Tensor value, gradient;
+};
+
+class Parameters {
+ public:
+  explicit Parameters(DType dtype) : dtype_(dtype) {}
+  Parameters(const Parameters&) = delete;
+  Parameters& operator=(const Parameters&) = delete;
+
+  // References stay valid. Names are unique (a duplicate is an internal error).
+  Parameter& add(const std::string& name, const Shape& shape, Init init, bool decay);
+
+  // Lays the parameters out and points their views at the flat buffers; with undefined or null tensors the
+  // views are null (planning). `gradients` may be undefined for inference.
+  void bind(const Tensor& values, const Tensor& gradients);
+
+  // Draws every value: a pure function of the seed, the parameter's name and the element's index.
+  void initialise(uint64_t seed);
+
+  DType dtype() const { return dtype_; }
+  int64_t count() const { return count_; }            // elements in all
+  int64_t decayed_count() const { return decayed_; }  // elements in front that decay
+  Tensor values() const { return values_; }
+  Tensor gradients() const { return gradients_; }
+  const std::deque<Parameter>& all() const { return parameters_; }
+  Parameter& find(const std::string& name);  // internal error when absent
+  // (name, view into flat) in the order of registration; flat is any buffer laid out as values() is.
+  std::vector<std::pair<std::string, Tensor>> named(const Tensor& flat) const;
+
+ private:
+  DType dtype_;
+  std::deque<Parameter> parameters_;
+  Tensor values_, gradients_;
+  int64_t count_ = 0, decayed_ = 0;
+};
+
+}  // namespace kata

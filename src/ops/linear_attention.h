@@ -1,0 +1,238 @@
+// Linear attention with a feature map: one function in three forms (MATH 1, 2).
+//
+//   A[t,s] = <f(sqrt(sigma) q_t), f(sqrt(sigma) k_s)>, s <= t         D_t = sum_s A[t,s]
+//   raw:         o_t = sum_s A[t,s] v_s
+//   normalised:  o_t = sum_s A[t,s] v_s / D_t, and 0 (gradients too) where D_t <= 1e-20
+//
+// backward, with g_t = do_t / D_t and w_t = <o_t, do_t> / D_t (raw: g = do, w = 0):
+//   dA[t,s] = <g_t, v_s> - w_t        dv_s = sum_t A[t,s] g_t        dq, dk through the score
+//
+// Forms:
+//   quadratic   tiles of scores, no state; least work at training lengths
+//   chunked     scores inside a chunk, a state S = sum f(k) [v, 1] between chunks: time linear in T,
+//               scratch constant in T
+//   recurrent   token by token, constant memory: the step of generation, and the same over a sequence
+//
+// q [B,T,Hq,d], k [B,T,Hkv,d], v [B,T,Hkv,dv], o [B,T,Hq,dv] are views with free batch, token and head
+// strides. Hq is a multiple of Hkv, and query head h reads key head h / (Hq / Hkv).
+// mass [B,T,Hq] = D_t unclamped, contiguous; undefined with a raw read.
+// state [B,Hkv,n,dv + 1] (raw: [B,Hkv,n,dv]), contiguous: packed features, the last column is the mass.
+// Aliasing: outputs alias no input, except that state_out may be state_in.
+#pragma once
+
+#include "ops/feature_map.h"
+#include "ops/token_heads.h"
+
+namespace kata {
+
+enum class Read { normalised, raw };
+enum class Form { quadratic, chunked, recurrent };
+
+struct LinearAttention {
+  FeatureMap map;
+  Read read = Read::normalised;
+  Form form = Form::quadratic;
+  int64_t chunk = 64;  // tokens, chunked form only
+};
+
+// At or below this mass an output is 0 and passes no gradient.
+inline constexpr double mass_floor = 1e-20;
+
+inline int64_t state_columns(Read read, int64_t value_width) {
+  return value_width + (read == Read::normalised ? 1 : 0);
+}
+// Numbers that one sequence carries in one layer; reported beside every accuracy.
+inline int64_t state_entries(const FeatureMap& map, Read read, int64_t kv_heads, int64_t value_width) {
+  return kv_heads * map.features() * state_columns(read, value_width);
+}
+
+namespace cpu {
+
+template <class T>
+struct LinearAttentionForward {
+  TokenHeads<T> o;
+  T* mass;  // null with a raw read
+  TokenHeads<const T> q, k, v;
+  const T* state_in;  // null: empty
+  T* state_out;       // null: not wanted
+  T* scratch;         // linear_attention_*_scratch elements
+};
+
+template <class T>
+struct LinearAttentionBackward {
+  TokenHeads<T> dq, dk, dv;
+  TokenHeads<const T> d_o, q, k, v, o;
+  const T* mass;  // of the forward pass; null with a raw read
+  T* scratch;
+};
+
+template <class T>
+struct LinearAttentionStep {
+  TokenHeads<T> o;
+  TokenHeads<const T> q, k, v;
+  T* state;
+  T* scratch;
+};
+
+// Scratch is counted in elements; it depends on the sizes and on the number of threads.
+template <class T>
+void linear_attention_quadratic_forward(const LinearAttentionForward<T>&, const LinearAttention&,
+                                        const AttentionSize&);
+template <class T>
+void linear_attention_quadratic_backward(const LinearAttentionBackward<T>&, const LinearAttention&,
+                                         const AttentionSize&);
+int64_t linear_attention_quadratic_scratch(bool backward, const LinearAttention&, const AttentionSize&);
+
+template <class T>
+void linear_attention_chunked_forward(const LinearAttentionForward<T>&, const LinearAttention&,
+                                      const AttentionSize&);
+template <class T>
+void linear_attention_chunked_backward(const LinearAttentionBackward<T>&, const LinearAttention&,
+                                       const AttentionSize&);
+int64_t linear_attention_chunked_scratch(bool backward, const LinearAttention&, const AttentionSize&);
+
+template <class T>
+void linear_attention_recurrent_forward(const LinearAttentionForward<T>&, const LinearAttention&,
+                                        const AttentionSize&);
+template <class T>
+void linear_attention_recurrent_backward(const LinearAttentionBackward<T>&, const LinearAttention&,
+                                         const AttentionSize&);
+int64_t linear_attention_recurrent_scratch(bool backward, const LinearAttention&, const AttentionSize&);
+
+template <class T>
+void linear_attention_step(const LinearAttentionStep<T>&, const FeatureMap&, Read, const AttentionSize&);
+int64_t linear_attention_step_scratch(const FeatureMap&, Read, const AttentionSize&);
+
+inline int64_t linear_attention_scratch(bool backward, const LinearAttention& settings,
+                                        const AttentionSize& size) {
+  switch (settings.form) {
+    case Form::quadratic:
+      return linear_attention_quadratic_scratch(backward, settings, size);
+    case Form::chunked:
+      return linear_attention_chunked_scratch(backward, settings, size);
+    case Form::recurrent:
+      return linear_attention_recurrent_scratch(backward, settings, size);
+  }
+  return 0;
+}
+
+}  // namespace cpu
+
+inline AttentionSize linear_attention_size(const char* op, const LinearAttention& settings, const Tensor& q,
+                                           const Tensor& k, const Tensor& v, const Tensor& o) {
+  check(op, settings.map);
+  const AttentionSize size = attention_size(op, q, k, v, o);
+  KATA_CHECK(size.width == settings.map.width, "{}: q {} and a map of width {}", op, q.shape().str(),
+             settings.map.width);
+  KATA_CHECK(settings.form != Form::chunked || settings.chunk >= 1, "{}: chunk of {} tokens", op,
+             settings.chunk);
+  return size;
+}
+
+// mass is [B, T, Hq] with a normalised read and undefined with a raw one.
+inline void require_mass(const char* op, const Tensor& mass, Read read, const AttentionSize& size,
+                         DType dtype) {
+  if (read == Read::normalised)
+    return require(op, "mass", mass, {size.batch, size.tokens, size.heads}, dtype);
+  KATA_CHECK(!mass.defined(), "{}: a raw read has no mass", op);
+}
+
+inline Shape state_shape(const FeatureMap& map, Read read, const AttentionSize& size) {
+  return {size.batch, size.kv_heads, map.features(), state_columns(read, size.value_width)};
+}
+
+// state_in (undefined: empty) is read before state_out (undefined: not wanted) is written; quadratic has
+// none.
+inline void linear_attention_forward(Context& ctx, const Tensor& o, const Tensor& mass, const Tensor& q,
+                                     const Tensor& k, const Tensor& v, const LinearAttention& settings,
+                                     const Tensor& state_in = {}, const Tensor& state_out = {}) {
+  const char* op = "linear_attention";
+  const AttentionSize size = linear_attention_size(op, settings, q, k, v, o);
+  require_mass(op, mass, settings.read, size, q.dtype());
+  for (const Tensor* state : {&state_in, &state_out}) {
+    if (!state->defined()) continue;
+    KATA_CHECK(settings.form != Form::quadratic, "{}: the quadratic form carries no state", op);
+    require(op, "state", *state, state_shape(settings.map, settings.read, size), q.dtype());
+  }
+  Arena::Scope scope(ctx.arena);
+  const Tensor scratch = ctx.arena.take("linear_attention scratch", q.dtype(),
+                                        {cpu::linear_attention_scratch(false, settings, size)});
+  if (ctx.planning()) return;
+  dispatch_float(q.dtype(), [&]<class T>() {
+    const cpu::LinearAttentionForward<T> call = {token_heads<T>(o),
+                                                 mass.defined() ? mass.as<T>() : nullptr,
+                                                 token_heads<const T>(q),
+                                                 token_heads<const T>(k),
+                                                 token_heads<const T>(v),
+                                                 state_in.defined() ? state_in.as<T>() : nullptr,
+                                                 state_out.defined() ? state_out.as<T>() : nullptr,
+                                                 scratch.as<T>()};
+    switch (settings.form) {
+      case Form::quadratic:
+        return cpu::linear_attention_quadratic_forward<T>(call, settings, size);
+      case Form::chunked:
+        return cpu::linear_attention_chunked_forward<T>(call, settings, size);
+      case Form::recurrent:
+        return cpu::linear_attention_recurrent_forward<T>(call, settings, size);
+    }
+  });
+}
+
+// dq, dk, dv = (shaped as q, k, v, strides free); the sequence started from the empty state.
+inline void linear_attention_backward(Context& ctx, const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                                      const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v,
+                                      const Tensor& o, const Tensor& mass, const LinearAttention& settings) {
+  const char* op = "linear_attention_backward";
+  const AttentionSize size = linear_attention_size(op, settings, q, k, v, o);
+  linear_attention_size(op, settings, dq, dk, dv, d_o);
+  require_shape(op, "dq", dq, q.shape(), q.dtype());
+  require_shape(op, "dk", dk, k.shape(), q.dtype());
+  require_shape(op, "dv", dv, v.shape(), q.dtype());
+  require_mass(op, mass, settings.read, size, q.dtype());
+  Arena::Scope scope(ctx.arena);
+  const Tensor scratch = ctx.arena.take("linear_attention_backward scratch", q.dtype(),
+                                        {cpu::linear_attention_scratch(true, settings, size)});
+  if (ctx.planning()) return;
+  dispatch_float(q.dtype(), [&]<class T>() {
+    const cpu::LinearAttentionBackward<T> call = {token_heads<T>(dq),
+                                                  token_heads<T>(dk),
+                                                  token_heads<T>(dv),
+                                                  token_heads<const T>(d_o),
+                                                  token_heads<const T>(q),
+                                                  token_heads<const T>(k),
+                                                  token_heads<const T>(v),
+                                                  token_heads<const T>(o),
+                                                  mass.defined() ? mass.as<T>() : nullptr,
+                                                  scratch.as<T>()};
+    switch (settings.form) {
+      case Form::quadratic:
+        return cpu::linear_attention_quadratic_backward<T>(call, settings, size);
+      case Form::chunked:
+        return cpu::linear_attention_chunked_backward<T>(call, settings, size);
+      case Form::recurrent:
+        return cpu::linear_attention_recurrent_backward<T>(call, settings, size);
+    }
+  });
+}
+
+// One token: q [B,Hq,d], k [B,Hkv,d], v [B,Hkv,dv] -> o [B,Hq,dv]; state is updated in place, then read.
+inline void linear_attention_step(Context& ctx, const Tensor& o, const Tensor& q, const Tensor& k,
+                                  const Tensor& v, const Tensor& state, const FeatureMap& map, Read read) {
+  const char* op = "linear_attention_step";
+  check(op, map);
+  const AttentionSize size = attention_size(op, q, k, v, o);
+  KATA_CHECK(size.width == map.width && q.rank() == 3, "{}: q {} and a map of width {}", op, q.shape().str(),
+             map.width);
+  require(op, "state", state, state_shape(map, read, size), q.dtype());
+  Arena::Scope scope(ctx.arena);
+  const Tensor scratch = ctx.arena.take("linear_attention_step scratch", q.dtype(),
+                                        {cpu::linear_attention_step_scratch(map, read, size)});
+  if (ctx.planning()) return;
+  dispatch_float(q.dtype(), [&]<class T>() {
+    cpu::linear_attention_step<T>({token_heads<T>(o), token_heads<const T>(q), token_heads<const T>(k),
+                                   token_heads<const T>(v), state.as<T>(), scratch.as<T>()},
+                                  map, read, size);
+  });
+}
+
+}  // namespace kata

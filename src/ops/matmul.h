@@ -1,0 +1,82 @@
+// Linear map without bias; a weight is stored [outputs, inputs].
+//
+//   y = x w^T (+ residual)         dx (+)= dy w         dw += dy^T x
+//
+// x, y, dx, dy and the residual may be column views (row stride above the width); w and dw are contiguous.
+// Aliasing: the residual may be y. Nothing else may overlap.
+//
+// Results do not depend on the thread count: a product is cut into blocks by its shape alone, each block is
+// one single-threaded gemm, and partial sums of dw are added in the order of their blocks.
+#pragma once
+
+#include "ops/dispatch.h"
+
+namespace kata {
+
+struct MatmulSize {
+  int64_t m = 0;         // rows (tokens)
+  int64_t n = 0;         // outputs
+  int64_t k = 0;         // inputs
+  int64_t x_stride = 0;  // elements from row to row of x (or dx)
+  int64_t y_stride = 0;  // elements from row to row of y (or dy)
+};
+
+namespace cpu {
+// residual may be null; its rows lie residual_stride apart.
+template <class T>
+void matmul_forward(T* y, const T* x, const T* w, const T* residual, int64_t residual_stride,
+                    const MatmulSize& size);
+template <class T>
+void matmul_backward_input(T* dx, const T* dy, const T* w, bool accumulate, const MatmulSize& size);
+// partial: scratch of [matmul_partials(size), n, k]; the number does not fall as m grows.
+template <class T>
+void matmul_backward_weight(T* dw, const T* dy, const T* x, T* partial, const MatmulSize& size);
+int64_t matmul_partials(const MatmulSize& size);
+}  // namespace cpu
+
+inline MatmulSize matmul_size(const char* op, const Tensor& y, const Tensor& x, const Tensor& w) {
+  KATA_CHECK(y.rank() == 2 && x.rank() == 2 && w.rank() == 2 && y.dim(0) == x.dim(0) &&
+                 y.dim(1) == w.dim(0) && x.dim(1) == w.dim(1),
+             "{}: y {} = x {} times w {} transposed", op, y.shape().str(), x.shape().str(), w.shape().str());
+  KATA_CHECK(y.dtype() == x.dtype() && y.dtype() == w.dtype(), "{}: types {}, {} and {}", op,
+             name_of(y.dtype()), name_of(x.dtype()), name_of(w.dtype()));
+  require_contiguous(op, "w", w);
+  KATA_CHECK(w.numel() > 0, "{}: empty weight {}", op, w.shape().str());
+  return {x.dim(0), w.dim(0), w.dim(1), x.stride(0), y.stride(0)};
+}
+
+// y: [m, n]; x: [m, k]; w: [n, k]; residual: [m, n] or undefined, may be y.
+inline void matmul_forward(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& w,
+                           const Tensor& residual = Tensor()) {
+  const MatmulSize size = matmul_size("matmul", y, x, w);
+  if (residual.defined()) require_shape("matmul", "residual", residual, y.shape(), y.dtype());
+  if (ctx.planning()) return;
+  dispatch_float(y.dtype(), [&]<class T>() {
+    const T* added = residual.defined() ? residual.as<T>() : nullptr;
+    cpu::matmul_forward<T>(y.as<T>(), x.as<T>(), w.as<T>(), added, added ? residual.stride(0) : 0, size);
+  });
+}
+
+// dx: [m, k] = or, with accumulate, +=; dy: [m, n]; w: [n, k].
+inline void matmul_backward_input(Context& ctx, const Tensor& dx, const Tensor& dy, const Tensor& w,
+                                  bool accumulate) {
+  const MatmulSize size = matmul_size("matmul_backward_input", dy, dx, w);
+  if (ctx.planning()) return;
+  dispatch_float(dx.dtype(), [&]<class T>() {
+    cpu::matmul_backward_input<T>(dx.as<T>(), dy.as<T>(), w.as<T>(), accumulate, size);
+  });
+}
+
+// dw: [n, k], added to; dy: [m, n]; x: [m, k].
+inline void matmul_backward_weight(Context& ctx, const Tensor& dw, const Tensor& dy, const Tensor& x) {
+  const MatmulSize size = matmul_size("matmul_backward_weight", dy, x, dw);
+  Arena::Scope scope(ctx.arena);
+  const Tensor partial =
+      ctx.arena.take("matmul dw partials", dw.dtype(), {cpu::matmul_partials(size), size.n, size.k});
+  if (ctx.planning()) return;
+  dispatch_float(dw.dtype(), [&]<class T>() {
+    cpu::matmul_backward_weight<T>(dw.as<T>(), dy.as<T>(), x.as<T>(), partial.as<T>(), size);
+  });
+}
+
+}  // namespace kata

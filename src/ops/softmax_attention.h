@@ -1,0 +1,126 @@
+// Causal softmax attention in tiles: no T x T matrix exists.
+//
+//   S[t,s] = scale <q_t, k_s>, s <= t        lse_t = log sum_s exp S[t,s]
+//   o_t = sum_s P[t,s] v_s, P = exp(S - lse)
+//
+// backward, with e_t = <o_t, do_t>:
+//   dv_s = sum_t P[t,s] do_t        dS = P (<do_t, v_s> - e_t)
+//   dq_t = scale sum_s dS k_s       dk_s = scale sum_t dS q_t
+//
+// q [B,T,Hq,d], k [B,T,Hkv,d], v [B,T,Hkv,dv], o [B,T,Hq,dv] are views with free batch, token and head
+// strides. Hq is a multiple of Hkv, and query head h reads key head h / (Hq / Hkv). lse: [B,T,Hq],
+// contiguous. The running maximum starts at the first key, so scores of any finite size are safe. Aliasing:
+// outputs alias no input.
+#pragma once
+
+#include "ops/token_heads.h"
+
+namespace kata {
+
+namespace cpu {
+
+template <class T>
+struct SoftmaxForward {
+  TokenHeads<T> o;
+  T* lse;
+  TokenHeads<const T> q, k, v;
+  T* scratch;
+};
+
+template <class T>
+struct SoftmaxBackward {
+  TokenHeads<T> dq, dk, dv;
+  TokenHeads<const T> d_o, q, k, v, o;
+  const T* lse;
+  T* scratch;
+};
+
+template <class T>
+struct SoftmaxStep {
+  TokenHeads<T> o;
+  TokenHeads<const T> q, k, v;  // k and v: the caches
+  T* scratch;
+};
+
+// Scratch is counted in elements; it depends on the sizes and on the number of threads.
+template <class T>
+void softmax_attention_forward(const SoftmaxForward<T>&, T scale, const AttentionSize&);
+int64_t softmax_attention_forward_scratch(const AttentionSize&);
+template <class T>
+void softmax_attention_backward(const SoftmaxBackward<T>&, T scale, const AttentionSize&);
+int64_t softmax_attention_backward_scratch(const AttentionSize&);
+// size.tokens = the number of cached tokens attended to.
+template <class T>
+void softmax_attention_step(const SoftmaxStep<T>&, T scale, const AttentionSize&);
+int64_t softmax_attention_step_scratch(const AttentionSize&);
+
+}  // namespace cpu
+
+inline void softmax_attention_forward(Context& ctx, const Tensor& o, const Tensor& lse, const Tensor& q,
+                                      const Tensor& k, const Tensor& v, double scale) {
+  const char* op = "softmax_attention";
+  const AttentionSize size = attention_size(op, q, k, v, o);
+  require(op, "lse", lse, {size.batch, size.tokens, size.heads}, q.dtype());
+  Arena::Scope scope(ctx.arena);
+  const Tensor scratch =
+      ctx.arena.take("softmax_attention scratch", q.dtype(), {cpu::softmax_attention_forward_scratch(size)});
+  if (ctx.planning()) return;
+  dispatch_float(q.dtype(), [&]<class T>() {
+    cpu::softmax_attention_forward<T>({token_heads<T>(o), lse.as<T>(), token_heads<const T>(q),
+                                       token_heads<const T>(k), token_heads<const T>(v), scratch.as<T>()},
+                                      static_cast<T>(scale), size);
+  });
+}
+
+// dq, dk, dv = (shaped as q, k, v, strides free).
+inline void softmax_attention_backward(Context& ctx, const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                                       const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v,
+                                       const Tensor& o, const Tensor& lse, double scale) {
+  const char* op = "softmax_attention_backward";
+  const AttentionSize size = attention_size(op, q, k, v, o);
+  attention_size(op, dq, dk, dv, d_o);
+  require_shape(op, "dq", dq, q.shape(), q.dtype());
+  require_shape(op, "dk", dk, k.shape(), q.dtype());
+  require_shape(op, "dv", dv, v.shape(), q.dtype());
+  require(op, "lse", lse, {size.batch, size.tokens, size.heads}, q.dtype());
+  Arena::Scope scope(ctx.arena);
+  const Tensor scratch = ctx.arena.take("softmax_attention_backward scratch", q.dtype(),
+                                        {cpu::softmax_attention_backward_scratch(size)});
+  if (ctx.planning()) return;
+  dispatch_float(q.dtype(), [&]<class T>() {
+    cpu::softmax_attention_backward<T>(
+        {token_heads<T>(dq), token_heads<T>(dk), token_heads<T>(dv), token_heads<const T>(d_o),
+         token_heads<const T>(q), token_heads<const T>(k), token_heads<const T>(v), token_heads<const T>(o),
+         lse.as<T>(), scratch.as<T>()},
+        static_cast<T>(scale), size);
+  });
+}
+
+// One token: q [B,Hq,d] -> o [B,Hq,dv] over the first `length` tokens of k_cache [B,capacity,Hkv,d] and
+// v_cache [B,capacity,Hkv,dv], into which the caller has put the current one.
+inline void softmax_attention_step(Context& ctx, const Tensor& o, const Tensor& q, const Tensor& k_cache,
+                                   const Tensor& v_cache, int64_t length, double scale) {
+  const char* op = "softmax_attention_step";
+  KATA_CHECK(q.rank() == 3 && o.rank() == 3 && k_cache.rank() == 4 && v_cache.rank() == 4,
+             "{}: ranks of q {} and k_cache {}", op, q.shape().str(), k_cache.shape().str());
+  const AttentionSize size = {q.dim(0), length, q.dim(1), k_cache.dim(2), q.dim(2), v_cache.dim(3)};
+  KATA_CHECK(size.kv_heads > 0 && size.heads > 0 && size.heads % size.kv_heads == 0, "{}: q {}, k_cache {}",
+             op, q.shape().str(), k_cache.shape().str());
+  KATA_CHECK(length >= 1 && length <= k_cache.dim(1), "{}: {} of {} cached tokens", op, length,
+             k_cache.dim(1));
+  const Shape cache = {size.batch, k_cache.dim(1), size.kv_heads, size.width};
+  require_shape(op, "k_cache", k_cache, cache, q.dtype());
+  require_shape(op, "v_cache", v_cache, {cache[0], cache[1], cache[2], size.value_width}, q.dtype());
+  require_shape(op, "o", o, {size.batch, size.heads, size.value_width}, q.dtype());
+  Arena::Scope scope(ctx.arena);
+  const Tensor scratch = ctx.arena.take("softmax_attention_step scratch", q.dtype(),
+                                        {cpu::softmax_attention_step_scratch(size)});
+  if (ctx.planning()) return;
+  dispatch_float(q.dtype(), [&]<class T>() {
+    cpu::softmax_attention_step<T>({token_heads<T>(o), token_heads<const T>(q), token_heads<const T>(k_cache),
+                                    token_heads<const T>(v_cache), scratch.as<T>()},
+                                   static_cast<T>(scale), size);
+  });
+}
+
+}  // namespace kata

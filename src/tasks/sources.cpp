@@ -1,0 +1,63 @@
+#include "tasks/sources.h"
+
+#include "base/file.h"
+#include "data/token_source.h"
+#include "data/tokenizer.h"
+#include "tasks/mqar_source.h"
+
+namespace kata {
+
+std::unique_ptr<BatchSource> make_train_source(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  if (config.data.task)
+    return std::make_unique<MqarSource>(mqar_train_specs(*config.data.task), train.rows());
+  return std::make_unique<TokenSource>(expand_patterns(config.data.train), train.rows(), train.sequence,
+                                       train.seed, config.model.vocab);
+}
+
+std::unique_ptr<BatchSource> make_validation_source(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  if (config.data.task) {
+    const TaskConfig& task = *config.data.task;
+    return std::make_unique<MqarSource>(mqar_test_specs(task, mqar_validation_grid(task)), train.rows());
+  }
+  if (config.data.validation.empty()) return nullptr;
+  return std::make_unique<ValidationSource>(expand_patterns(config.data.validation), train.rows(),
+                                            train.sequence, config.model.vocab);
+}
+
+namespace {
+
+// Batches of `rows` examples out of `examples`, and the shorter one at the end.
+void add_shapes(std::vector<BatchShape>& shapes, int64_t rows, int64_t examples, int64_t length) {
+  if (examples >= rows) shapes.push_back({rows, length});
+  if (examples % rows > 0) shapes.push_back({examples % rows, length});
+}
+
+}  // namespace
+
+std::vector<BatchShape> train_shapes(const RunConfig& config) {
+  const int64_t rows = config.train.rows();
+  if (!config.data.task) return {{rows, config.train.sequence}};
+  std::vector<BatchShape> shapes;
+  for (const auto& segment : config.data.task->segments)
+    add_shapes(shapes, rows, segment.examples, segment.length);
+  return shapes;
+}
+
+std::vector<BatchShape> validation_shapes(const RunConfig& config) {
+  const int64_t rows = config.train.rows();
+  if (!config.data.task) return {{rows, config.train.sequence}};
+  std::vector<BatchShape> shapes;
+  for (const auto& segment : config.data.task->segments)
+    add_shapes(shapes, rows, config.data.task->test_examples, segment.length);
+  return shapes;
+}
+
+int64_t resolve_vocab(const RunConfig& config) {
+  if (config.model.vocab > 0) return config.model.vocab;
+  if (config.data.task) return config.data.task->vocab;
+  return make_tokenizer(config.data.tokenizer)->vocab();
+}
+
+}  // namespace kata

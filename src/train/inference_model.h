@@ -1,0 +1,31 @@
+// A trained model out of a checkpoint, for evaluation and generation: weights only, no gradients.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "config/run_config.h"
+#include "nn/language_model.h"
+
+namespace kata {
+
+class InferenceModel {
+ public:
+  // path: a run (its latest checkpoint) or one step folder. ExitCode::data when there is none or it is
+  // damaged.
+  explicit InferenceModel(const std::string& path);
+
+  const RunConfig& config() const { return config_; }
+  LanguageModel& model() { return *model_; }
+  const std::string& checkpoint_folder() const { return folder_; }
+  int64_t step() const { return step_; }
+
+ private:
+  RunConfig config_;
+  std::string folder_;
+  int64_t step_ = 0;
+  std::unique_ptr<LanguageModel> model_;
+  Arena memory_;
+};
+
+}  // namespace kata

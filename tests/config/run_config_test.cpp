@@ -1,0 +1,403 @@
+#include "config/run_config.h"
+
+#include <limits>
+
+#include "config/config_files.h"
+
+namespace kata {
+namespace {
+
+using test::ConfigFiles;
+using test::small_config;
+
+TEST(RunConfig, DefaultsAreThoseOfTheDesign) {
+  const ConfigFiles files;
+  const RunConfig config = files.load("model: {mixer: {preset: kata_m2}}\ndata: {train: [a.bin]}\n");
+  EXPECT_EQ(config.model.hidden, 128);
+  EXPECT_EQ(config.model.layers, 4);
+  EXPECT_EQ(config.model.head_dim, 64);
+  EXPECT_EQ(config.model.kv_heads, 2);
+  EXPECT_EQ(config.model.mlp, 344);
+  EXPECT_EQ(config.model.vocab, 0);
+  EXPECT_TRUE(config.model.tie_embeddings);
+  EXPECT_EQ(config.model.mixers.size(), 4u);
+  EXPECT_EQ(config.data.tokenizer, "bytes");
+  EXPECT_EQ(config.train.steps, 400);
+  EXPECT_EQ(config.train.rows(), 32);
+  EXPECT_EQ(config.train.precision, "fp32");
+  EXPECT_EQ(config.optimizer.lr, 1e-3);
+  EXPECT_EQ(config.optimizer.betas, (std::array<double, 2>{0.9, 0.95}));
+  EXPECT_EQ(config.optimizer.schedule, "cosine");
+}
+
+TEST(RunConfig, QuickstartLoads) {
+  const RunConfig config = load_run_config(std::string(KATA_SOURCE_DIR) + "/configs/quickstart.yaml", {});
+  ASSERT_EQ(config.model.mixers.size(), static_cast<size_t>(config.model.layers));
+  EXPECT_EQ(config.model.mixers[0].map, "psd");
+}
+
+// One line of YAML under `train:` of the small config, at line 6.
+struct Value {
+  const char* name;
+  std::string line;
+  std::string message;  // empty: it loads
+};
+
+class RunValue : public ::testing::TestWithParam<Value> {};
+
+TEST_P(RunValue, IsReadOrRejected) {
+  const ConfigFiles files;
+  EXPECT_EQ(files.error(small_config + GetParam().line), GetParam().message);
+}
+
+const std::string seed = "x.yaml:6:9: train.seed: expected an integer, 0 or more, found ";
+const std::string clip = "x.yaml:6:9: train.clip: expected a finite number, 0 or more, found ";
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RunValue,
+    ::testing::Values(
+        Value{"Integer", "  seed: 18446744073709551615", ""},
+        Value{"TooLarge", "  seed: 18446744073709551616",
+              seed + "'18446744073709551616'; that does not fit in 64 bits"},
+        Value{"Negative", "  seed: -1", seed + "'-1'"},
+        Value{"Exponent", "  seed: 1e3", seed + "'1e3'; write it in digits only"},
+        Value{"Point", "  seed: 3.0", seed + "'3.0'; write it in digits only"},
+        Value{"Hex", "  seed: 0x10", seed + "'0x10'"}, Value{"LeadingZero", "  seed: 010", seed + "'010'"},
+        Value{"Underscore", "  seed: 1_000", seed + "'1_000'"}, Value{"Plus", "  seed: +1", seed + "'+1'"},
+        Value{"QuotedNumber", "  seed: '1'", seed + "the text '1'; remove the quotes"},
+        Value{"Word", "  seed: one", seed + "'one'"},
+        Value{"Nothing", "  seed:", "x.yaml:6:3: train.seed: expected an integer, 0 or more, found nothing"},
+        Value{"Null", "  seed: null",
+              "x.yaml:6:3: train.seed: expected an integer, 0 or more, found nothing"},
+        Value{"True", "  seed: true", seed + "'true'"}, Value{"List", "  seed: [1]", seed + "a list of 1"},
+        Value{"Map", "  seed: {a: 1}", seed + "a map"},
+        Value{"IntegerOutOfRange", "  sequence: 0",
+              "x.yaml:6:13: train.sequence: expected an integer, 1 to 2147483648, found '0'"},
+        Value{"Huge", "  max_skips: 9223372036854775808",
+              "x.yaml:6:14: train.max_skips: expected an integer, 0 to 1000000000000, found "
+              "'9223372036854775808'; that does not fit in 64 bits"},
+        Value{"Number", "  clip: 1e-3", ""}, Value{"NumberOfDigits", "  clip: 3", ""},
+        Value{"Nan", "  clip: nan", clip + "'nan'"}, Value{"YamlNan", "  clip: .nan", clip + "'.nan'"},
+        Value{"Inf", "  clip: inf", clip + "'inf'"}, Value{"YamlInf", "  clip: .inf", clip + "'.inf'"},
+        Value{"MinusInf", "  clip: -inf", clip + "'-inf'"},
+        Value{"Overflow", "  clip: 1e999", clip + "'1e999'; that does not fit in 64 bits"},
+        Value{"BelowZero", "  clip: -0.5", clip + "'-0.5'"},
+        Value{"OutlierFactorOne", "  outlier_factor: 1",
+              "x.yaml:6:19: train.outlier_factor: expected a finite number, 0, or above 1, found '1'"},
+        Value{"OutlierFactor", "  outlier_factor: 1.5", ""},
+        Value{
+            "Choice", "  recompute: blok",
+            "x.yaml:6:14: train.recompute: expected one of none, block, found 'blok'; did you mean 'block'?"},
+        Value{"FarChoice", "  recompute: everything",
+              "x.yaml:6:14: train.recompute: expected one of none, block, found 'everything'"},
+        Value{"ChoiceList", "  recompute: [none]",
+              "x.yaml:6:14: train.recompute: expected one of none, block, found a list of 1"},
+        Value{"Unknown", "  sede: 1", "x.yaml:6:3: train.sede: unknown key; did you mean 'seed'?"},
+        Value{
+            "UnknownFar", "  momentum: 1",
+            "x.yaml:6:3: train.momentum: unknown key; the keys here are steps, batch_tokens, sequence, seed, "
+            "precision, clip, micro_batch, validate_every, validate_batches, checkpoint_every, "
+            "keep_checkpoints, "
+            "recompute, threads, max_skips, outlier_factor"},
+        Value{
+            "UnknownUnprintable", "  \"a\\nb\": 1\n  seed: 2\n  clip: x",
+            "x.yaml:6:3: train.a\\x0ab: unknown key; the keys here are steps, batch_tokens, sequence, seed, "
+            "precision, clip, micro_batch, validate_every, validate_batches, checkpoint_every, "
+            "keep_checkpoints, "
+            "recompute, threads, max_skips, outlier_factor (and 1 more error in this config)"},
+        Value{"SeveralFirstInTheFile", "  clip: x\n  sede: 1\n  threads: -1",
+              clip.substr(0, clip.size()) + "'x' (and 2 more errors in this config)"},
+        Value{"NullSection", "optimizer:", "x.yaml:6:1: optimizer: expected a map of keys, found nothing"},
+        Value{"UnknownSection", "optimiser: {}",
+              "x.yaml:6:1: optimiser: unknown key; did you mean 'optimizer'?"},
+        Value{"Betas", "optimizer: {betas: [0.9, 1]}",
+              "x.yaml:6:26: optimizer.betas.1: expected a finite number, 0 to below 1, found '1'"},
+        Value{"ThreeBetas", "optimizer: {betas: [0.9, 0.9, 0.9]}",
+              "x.yaml:6:20: optimizer.betas: expected a list of 2 numbers, found a list of 3"},
+        Value{"OneBeta", "optimizer: {betas: 0.9}",
+              "x.yaml:6:20: optimizer.betas: expected a list of 2 numbers, found '0.9'"},
+        Value{"ZeroLr", "optimizer: {lr: 0}",
+              "x.yaml:6:17: optimizer.lr: expected a finite number, above 0, found '0'"},
+        // Rules between fields.
+        Value{"Sequence", "  batch_tokens: 1000\n  sequence: 300",
+              "x.yaml:6:17: train.batch_tokens: 1000 is not a multiple of train.sequence 300"},
+        Value{"SequenceAlone", "  sequence: 300",
+              "x.yaml:5:3: train.batch_tokens: 8192 is not a multiple of train.sequence 300"},
+        Value{"MicroBatch", "  micro_batch: 5",
+              "x.yaml:6:16: train.micro_batch: 5 does not divide the 32 rows of a step (batch_tokens / "
+              "sequence)"},
+        Value{"Bf16", "  precision: bf16",
+              "x.yaml:6:14: train.precision: bf16 needs CUDA, which this build does not have; expected fp32"},
+        Value{"FinalLr", "optimizer: {lr: 1e-5}",
+              "x.yaml:6:12: optimizer.final_lr: 0.0001 is above the peak learning rate 1e-05"},
+        Value{"FinalLrUnused", "optimizer: {lr: 1e-5, schedule: constant}", ""},
+        Value{"DecaySteps", "optimizer: {schedule: cosine, decay_steps: 2}",
+              "x.yaml:6:44: optimizer.decay_steps: 2 with schedule cosine; only wsd has a final decay"},
+        Value{"DecayStepsTooMany", "optimizer: {schedule: wsd, decay_steps: 4}",
+              "x.yaml:6:41: optimizer.decay_steps: 4 is more than the 3 steps of the run"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+struct Section {
+  const char* name;
+  std::string text;
+  std::string message;
+};
+
+class RunSections : public ::testing::TestWithParam<Section> {};
+
+TEST_P(RunSections, AreChecked) {
+  const ConfigFiles files;
+  EXPECT_EQ(files.error(GetParam().text), GetParam().message);
+}
+
+const std::string mixer = "model: {mixer: {preset: kata_m1}}\n";
+const std::string task = mixer + "data:\n  task: ";
+
+INSTANTIATE_TEST_SUITE_P(
+    Data, RunSections,
+    ::testing::Values(
+        Section{"NoData", mixer,
+                "x.yaml: data.train: nothing to train on; give token files in data.train, or a data.task"},
+        Section{
+            "EmptyTrain", mixer + "data: {train: []}",
+            "x.yaml:2:15: data.train: nothing to train on; give token files in data.train, or a data.task"},
+        Section{"TrainIsText", mixer + "data: {train: a.bin}",
+                "x.yaml:2:15: data.train: expected a list of texts, found 'a.bin'"},
+        Section{
+            "TrainHoldsNumber", mixer + "data: {train: [a.bin, 12]}",
+            "x.yaml:2:23: data.train.1: expected text, found '12'; put it in quotes if it is meant as text"},
+        Section{"TrainHoldsTrue", mixer + "data: {train: [true]}",
+                "x.yaml:2:16: data.train.0: expected text, found 'true'; put it in quotes if it is meant as "
+                "text"},
+        Section{"TrainHoldsNull", mixer + "data: {train: [~]}",
+                "x.yaml:2:16: data.train.0: expected text, found nothing"},
+        Section{"TrainHoldsEmpty", mixer + "data: {train: ['']}",
+                "x.yaml:2:16: data.train.0: expected text, found the text ''"},
+        Section{"TrainHoldsControl", mixer + "data: {train: [\"a\\0b\"]}",
+                "x.yaml:2:16: data.train.0: expected text, found the text 'a\\x00b'"},
+        Section{"Both",
+                mixer + "data: {train: [a.bin], task: {segments: [{length: 64, pairs: 4, examples: 9}]}}",
+                "x.yaml:2:15: data.train: given beside data.task; leave out one of the two"},
+        Section{
+            "BothValidation",
+            mixer + "data: {validation: [a.bin], task: {segments: [{length: 64, pairs: 4, examples: 9}]}}",
+            "x.yaml:2:20: data.validation: given beside data.task, which makes its own; leave it out"},
+        Section{"BothTokenizer",
+                mixer + "data: {tokenizer: t.model, task: {segments: [{length: 64, pairs: 4, examples: 9}]}}",
+                "x.yaml:2:19: data.tokenizer: given beside data.task, which makes token ids; leave it out"},
+        Section{"UnknownTask", task + "{name: mqra}",
+                "x.yaml:3:16: data.task.name: expected one of mqar, found 'mqra'; did you mean 'mqar'?"},
+        Section{"NoSegments", task + "{name: mqar}",
+                "x.yaml:3:9: data.task.segments: empty; give a list such as [{length: 64, pairs: 4, "
+                "examples: 1000}]"},
+        Section{"SegmentsIsMap", task + "{segments: {length: 64}}",
+                "x.yaml:3:20: data.task.segments: expected a list (training examples, in this order), found "
+                "a map"},
+        Section{"SegmentIsNumber", task + "{segments: [64]}",
+                "x.yaml:3:21: data.task.segments.0: expected a map of keys, found '64'"},
+        Section{
+            "SegmentWithoutPairs", task + "{segments: [{length: 64, examples: 5}]}",
+            "x.yaml:3:21: data.task.segments.0.pairs: is missing: key-value pairs; 4 pairs fit in length"},
+        Section{
+            "OddLength",
+            task + "{segments: [{length: 64, pairs: 4, examples: 5}, {length: 63, pairs: 4, examples: 5}]}",
+            "x.yaml:3:67: data.task.segments.1.length: 63 is odd; mqar needs an even length"},
+        Section{
+            "Pairs", task + "{segments: [{length: 64, pairs: 17, examples: 5}]}",
+            "x.yaml:3:41: data.task.segments.0.pairs: 17 pairs do not fit in length 64; expected at most 16"},
+        Section{"Vocab", task + "{vocab: 64, segments: [{length: 64, pairs: 4, examples: 5}]}",
+                "x.yaml:3:41: data.task.segments.0.length: 64 is not below the task's vocabulary of 64"},
+        Section{"ModelVocab",
+                "model: {vocab: 100, mixer: {preset: kata_m1}}\ndata:\n  task: {segments: [{length: 64, "
+                "pairs: 4, examples: 5}]}",
+                "x.yaml:1:16: model.vocab: 100 is smaller than the task's vocabulary of 8192"},
+        Section{"TaskSequence",
+                task + "{segments: [{length: 512, pairs: 4, examples: 5}]}\ntrain: {sequence: 256}",
+                "x.yaml:4:19: train.sequence: 256 is shorter than the longest segment of data.task, 512"},
+        Section{"Good", task + "{segments: [{length: 64, pairs: 16, examples: 5}]}", ""}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+Section model(const char* name, const std::string& text, const std::string& message) {
+  return {name, "data: {train: [a.bin]}\nmodel: " + text, message};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Model, RunSections,
+    ::testing::Values(
+        model("Heads", "{hidden: 100, heads: 3, mixer: {preset: softmax}}",
+              "x.yaml:2:29: model.heads: hidden 100 is not divisible by 3 heads; change one of them or give "
+              "head_dim"),
+        model("HeadDimGiven", "{hidden: 100, heads: 3, head_dim: 32, mixer: {preset: softmax}}", ""),
+        model("KvHeads", "{heads: 4, kv_heads: 3, mixer: {preset: softmax}}",
+              "x.yaml:2:29: model.kv_heads: 4 heads are not divisible by 3 kv_heads"),
+        model("NoMixer", "{heads: 4}",
+              "x.yaml:2:8: model.mixer: no mixer; give one, such as mixer: {preset: kata_m2}, or a list with "
+              "one per layer"),
+        model("EmptyList", "{mixer: []}",
+              "x.yaml:2:16: model.mixer: no mixer; give one, such as mixer: {preset: kata_m2}, or a list "
+              "with one per layer"),
+        model("EmptyMixer", "{mixer: {}}",
+              "x.yaml:2:16: model.mixer: no mixer; give preset (one of softmax, linear_orthant, "
+              "linear_lorentz, kata_m1, "
+              "kata_m2, kata_m4, kata_s2, kata_s4), or map and read"),
+        model("MixerIsWord", "{mixer: kata_m2}",
+              "x.yaml:2:16: model.mixer: expected a map or a list of maps (one mixer for all layers, or a "
+              "list with one "
+              "per layer), found 'kata_m2'"),
+        model("ListLength", "{layers: 3, mixer: [{preset: softmax}, {preset: kata_m1}]}",
+              "x.yaml:2:27: model.mixer: a list of 2 mixers for 3 layers; give one per layer, or a single "
+              "map for all"),
+        model("ListOfOne", "{layers: 2, mixer: [{preset: softmax}]}",
+              "x.yaml:2:27: model.mixer: a list of 1 mixers for 2 layers; give one per layer, or a single "
+              "map for all"),
+        model("Preset", "{mixer: {preset: kata_m3}}",
+              "x.yaml:2:25: model.mixer.preset: expected one of softmax, linear_orthant, linear_lorentz, "
+              "kata_m1, kata_m2, "
+              "kata_m4, kata_s2, kata_s4, found 'kata_m3'; did you mean 'kata_m1'?"),
+        model("Contradiction", "{layers: 1, mixer: [{preset: kata_m2, groups: 4}]}",
+              "x.yaml:2:54: model.mixer.0.groups: '4' contradicts preset kata_m2, which has '2'; leave out "
+              "one of the two"),
+        model("ContradictionMap", "{mixer: {preset: kata_m2, map: orthant}}",
+              "x.yaml:2:39: model.mixer.map: 'orthant' contradicts preset kata_m2, which has 'psd'; leave "
+              "out one of the two"),
+        model("PointWithoutRead", "{mixer: {map: psd}}",
+              "x.yaml:2:16: model.mixer: no mixer; give preset (one of softmax, linear_orthant, "
+              "linear_lorentz, kata_m1, "
+              "kata_m2, kata_m4, kata_s2, kata_s4), or map and read"),
+        model("PointWithoutMap", "{mixer: {read: raw}}",
+              "x.yaml:2:16: model.mixer: read 'raw' needs a map; one of identity, orthant, lorentz, psd, "
+              "psd_sum"),
+        model(
+            "SoftmaxMap", "{mixer: {read: softmax, map: psd}}",
+            "x.yaml:2:37: model.mixer.map: 'psd' with read softmax, which has no feature map; leave out map"),
+        model("Identity", "{mixer: {map: identity, read: normalised}}",
+              "x.yaml:2:38: model.mixer.read: normalised with map identity, whose scores have either sign; "
+              "expected raw"),
+        model("OrthantGroups", "{mixer: {map: orthant, read: normalised, groups: 2}}",
+              "x.yaml:2:57: model.mixer.groups: 2 groups, but only the maps psd and psd_sum have groups"),
+        model("SoftmaxConv", "{mixer: {preset: softmax, conv: 4}}",
+              "x.yaml:2:40: model.mixer.conv: 4 on softmax; the softmax layer is the Llama layer: no "
+              "convolution, no norm "
+              "of q and k"),
+        model("SoftmaxNorm", "{mixer: {preset: softmax, qk_norm: rms}}",
+              "x.yaml:2:43: model.mixer.qk_norm: rms on softmax; the softmax layer is the Llama layer: no "
+              "convolution, no "
+              "norm of q and k"),
+        model("SoftmaxForm", "{mixer: {preset: softmax, form: chunked}}",
+              "x.yaml:2:40: model.mixer.form: chunked on softmax, which has no constant state; expected auto "
+              "or quadratic"),
+        model("SoftmaxChunk", "{mixer: {preset: softmax, chunk: 32}}",
+              "x.yaml:2:41: model.mixer.chunk: softmax has no chunked form; leave out chunk"),
+        model("Conv", "{mixer: {preset: kata_m1, conv: 1}}",
+              "x.yaml:2:40: model.mixer.conv: expected an integer, 0, or 2 to 8, found '1'"),
+        model("Groups", "{head_dim: 66, mixer: {preset: kata_m4}}",
+              "x.yaml:2:30: model.mixer.groups: head_dim 66 is not divisible by 4 groups"),
+        model("OddHeadRope", "{head_dim: 33, mixer: {preset: softmax}}",
+              "x.yaml:2:30: model.mixer.rope: rope turns pairs of coordinates, but head_dim 33 is odd; set "
+              "rope: none"),
+        model("OddHead", "{head_dim: 33, mixer: {preset: softmax, rope: none}}", ""),
+        model("OddGroupRope", "{head_dim: 12, mixer: {preset: kata_s4}}",
+              "x.yaml:2:30: model.mixer.rope: rope turns pairs inside a group, but head_dim 12 in 4 groups "
+              "gives groups of 3; "
+              "set rope: none"),
+        model("OddGroup", "{head_dim: 12, mixer: {preset: kata_s4, rope: none}}", ""),
+        model("Lorentz", "{head_dim: 1, mixer: {preset: linear_lorentz}}",
+              "x.yaml:2:29: model.mixer.map: lorentz needs a head_dim of 2 or more, found 1"),
+        model("RopeTrue", "{mixer: {preset: kata_m1, rope: true}}",
+              "x.yaml:2:40: model.mixer.rope: expected none or {base: a number}, found 'true'"),
+        model("RopeEmpty", "{mixer: {preset: kata_m1, rope: {}}}",
+              "x.yaml:2:40: model.mixer.rope: expected none or {base: a number}, found a map"),
+        model("RopeBase", "{mixer: {preset: kata_m1, rope: {base: 0}}}",
+              "x.yaml:2:47: model.mixer.rope.base: expected a finite number, above 0, found '0'"),
+        model("RopeUnknown", "{mixer: {preset: kata_m1, rope: {base: 5, theta: 1}}}",
+              "x.yaml:2:50: model.mixer.rope.theta: unknown key; the keys here are base"),
+        model("Bool", "{tie_embeddings: yes, mixer: {preset: kata_m1}}",
+              "x.yaml:2:25: model.tie_embeddings: expected true or false, found 'yes'"),
+        model("QuotedBool", "{tie_embeddings: 'true', mixer: {preset: kata_m1}}",
+              "x.yaml:2:25: model.tie_embeddings: expected true or false, found the text 'true'")),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Mixers, DefaultsFollowThePoint) {
+  const auto defaults = [](const std::string& preset, const char* norm, bool rope) {
+    const MixerConfig m = mixer_of(preset);
+    EXPECT_EQ(m.qk_norm, norm) << preset;
+    EXPECT_EQ(m.rope_base.has_value(), rope) << preset;
+    EXPECT_EQ(m.rope_base.value_or(10000), 10000) << preset;
+    EXPECT_EQ(m.conv, 0) << preset;
+  };
+  defaults("softmax", "none", true);
+  defaults("linear_orthant", "rms", false);
+  defaults("linear_lorentz", "rms", false);
+  for (const char* preset : {"kata_m1", "kata_m2", "kata_m4", "kata_s2", "kata_s4"})
+    defaults(preset, "rms", true);
+}
+
+TEST(Mixers, APointSpelledOutIsThePreset) {
+  const ConfigFiles files;
+  const auto load = [&](const std::string& mixer) {
+    return files.load("model: {layers: 1, mixer: " + mixer + "}\ndata: {train: [a.bin]}\n")
+        .model.mixers.at(0);
+  };
+  MixerConfig point = load("{map: psd, groups: 2, read: normalised, conv: 4}");
+  EXPECT_EQ(point.preset, "");
+  point.preset = "kata_m2";
+  const MixerConfig preset = load("{preset: kata_m2, conv: 4}");
+  RunConfig a, b;
+  a.model.mixers = {point};
+  b.model.mixers = {preset};
+  EXPECT_EQ(dump(a), dump(b));
+  const MixerConfig identity = load("{map: identity, read: raw}");
+  EXPECT_EQ(identity.qk_norm, "rms");
+  EXPECT_EQ(identity.rope_base, 10000);
+  EXPECT_EQ(load("{read: softmax}").qk_norm, "none");
+}
+
+TEST(Mixers, ResolveWithoutAFileNamesTheKey) {
+  const ConfigFiles files;
+  ModelConfig model;
+  model.head_dim = 6;
+  model.layers = 2;
+  model.mixers = {mixer_of("kata_m1")};
+  resolve_model(model);
+  EXPECT_EQ(model.mixers.size(), 2u);
+  model.mixers[1] = mixer_of("kata_m4");
+  EXPECT_EQ(files.message([&] { resolve_model(model); }),
+            "config: model.mixer.1.groups: head_dim 6 is not divisible by 4 groups");
+  EXPECT_EQ(files.message([] { mixer_of("kata_n1"); }),
+            "unknown mixer 'kata_n1'; did you mean 'kata_m1'? one of softmax, linear_orthant, "
+            "linear_lorentz, kata_m1, "
+            "kata_m2, kata_m4, kata_s2, kata_s4");
+}
+
+TEST(Resume, OnlyLengthAndLoggingMayDiffer) {
+  EXPECT_TRUE(may_differ_on_resume("train.steps"));
+  EXPECT_TRUE(may_differ_on_resume("logging.every"));
+  for (const char* key :
+       {"train.seed", "train.steps_more", "model.layers", "optimizer.lr", "data.train", "logging"})
+    EXPECT_FALSE(may_differ_on_resume(key)) << key;
+}
+
+TEST(Differences, ListEveryKeyWithBothValues) {
+  const ConfigFiles files;
+  const RunConfig a = files.load("model: {layers: 2, mixer: {preset: kata_m1}}\ndata: {train: [a.bin]}\n");
+  RunConfig b = a;
+  EXPECT_TRUE(differences(a, b).empty());
+  b.model.mixers[1] = mixer_of("softmax");
+  b.optimizer.lr = std::nextafter(a.optimizer.lr, 1);
+  b.data.train = {"b.bin", "c.bin"};
+  b.model.layers = 3;
+  std::vector<std::string> lines;
+  for (const ConfigDifference& d : differences(a, b)) lines.push_back(d.key + ": " + d.a + " | " + d.b);
+  EXPECT_EQ(lines, (std::vector<std::string>{
+                       "model.layers: 2 | 3", "model.mixer.1.preset: kata_m1 | softmax",
+                       "model.mixer.1.map: psd | (absent)", "model.mixer.1.read: normalised | softmax",
+                       "model.mixer.1.qk_norm: rms | none", "data.train: [a.bin] | [b.bin, c.bin]",
+                       "optimizer.lr: 0.001 | 0.0010000000000000002"}));
+  const auto back = differences(b, a);
+  ASSERT_EQ(back.size(), lines.size());
+  EXPECT_EQ(back.back().key, "model.mixer.1.map");
+  EXPECT_EQ(back.back().a, "(absent)");
+}
+
+}  // namespace
+}  // namespace kata
