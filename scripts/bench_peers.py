@@ -8,10 +8,10 @@ needs build/cpu and data/corpus, which ./scripts/quickstart.sh makes, and a Pyth
     python3 -m venv build/peers && build/peers/bin/pip install torch numpy pyyaml
     build/peers/bin/python scripts/bench_peers.py --cpu
 
-The peer (scripts/peer_model.py) is the same model: a checkpoint of ours is loaded into it, and both must have the same
-number of parameters and the same loss on the validation text. PyTorch runs eagerly and through torch.compile, each
-in the fastest of several ways to write the model, with the faster of its AdamW implementations. The contenders take
-turns; a figure is the median over the rounds of the median step of a round.
+The peer (scripts/peer_model.py) is the same model: a checkpoint of ours is loaded into it, and both must have the
+same number of parameters and the same loss on the validation text. PyTorch runs eagerly and through torch.compile,
+each in the fastest of several ways to write the model, with the faster of its AdamW implementations. The contenders
+take turns; a figure is the median over the rounds of the median step of a round.
 """
 
 import argparse
@@ -37,6 +37,18 @@ def median(values):
     return statistics.median(values)
 
 
+def numbers(tree):
+    """PyYAML takes 1e-08 for a word."""
+    if isinstance(tree, dict):
+        return {key: numbers(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [numbers(value) for value in tree]
+    try:
+        return float(tree) if isinstance(tree, str) else tree
+    except ValueError:
+        return tree
+
+
 # ---- the PyTorch side: a process of its own, so that its threads and its memory do not meet ours ----
 
 class Worker:
@@ -54,12 +66,12 @@ class Worker:
         parallel = torch.__config__.parallel_info().splitlines()
         return {"torch": torch.__version__, "python": platform.python_version(),
                 "capability": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads(),
-                "blas": next((line.strip() for line in parallel if "Math Kernel Library" in line), "not MKL"),
+                "blas": next((line.split("-Product")[0] for line in parallel if "Kernel Library" in line), "no MKL"),
                 "mkldnn": torch.backends.mkldnn.is_available()}
 
     def config(self, path):
         import yaml
-        self.settings = yaml.safe_load(Path(path).read_text())
+        self.settings = numbers(yaml.safe_load(Path(path).read_text()))
         return self.settings
 
     def variants(self):
@@ -339,10 +351,14 @@ def main():
         import torch  # noqa: F401, only to say early what is missing
         import yaml  # noqa: F401
     except ImportError as error:
-        fail(f"{error}; " + __doc__.split("Python with PyTorch:")[1].split("The peer")[0].strip().replace("\n\n", "\n"))
+        how = __doc__.split("Python with PyTorch:\n\n")[1].split("\n\n")[0]
+        fail(f"{error}; make a scratch environment and use its Python:\n{how}")
     for needed in (f"{arguments.build}/bin/katatrain", "data/corpus/validation.bin"):
         if not (ROOT / needed).exists():
             fail(f"{needed} is missing; run ./scripts/quickstart.sh first")
+    if os.getloadavg()[0] > 0.5:
+        print(f"bench_peers.py: note: the machine is busy (load {os.getloadavg()[0]:.1f}), figures mean little",
+              file=sys.stderr)
     reports, enough = [], True
     for threads in map(int, arguments.threads.split(",")):
         with tempfile.TemporaryDirectory() as folder:

@@ -30,11 +30,11 @@ ROOMS = {
     "bench": {"base", "ops"},
     "apps": {"base", "config", "ops", "nn", "dist", "data", "tasks", "train", "eval", "bench"},
 }
-# Tests of a room include what the room may, tests/support, and these.
-TESTS = {
-    "train": {"data", "tasks"},  # real sources to train on
-    "apps": ROOMS["apps"],       # they read the files that the programs write
-    "support": {"base", "config", "ops", "nn"},
+# Tests of a room include what the room may, tests/support, and these; those of the programs only run them.
+TESTS = {room: allowed | {room, "support"} for room, allowed in ROOMS.items()} | {
+    "train": ROOMS["train"] | {"train", "support", "data", "tasks"},  # real sources to train on
+    "apps": {"base", "apps", "support"},
+    "support": {"base", "config", "ops", "nn", "support"},
 }
 GENERATED = {"commit.h"}  # made by CMake
 # Private parts of ops, and who may look inside: the oracle shares no code with what it judges.
@@ -70,8 +70,10 @@ class Tree:
     @staticmethod
     def of_git(root):
         command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        listed = subprocess.run(command, check=True, capture_output=True).stdout.decode()
-        return Tree(root, set(filter(None, listed.split("\0"))))
+        listed = subprocess.run(command, capture_output=True, text=True)
+        if listed.returncode != 0:
+            raise SystemExit(f"check_tree.py: error: {root} is no git clone: {listed.stderr.strip()}")
+        return Tree(root, set(filter(None, listed.stdout.split("\0"))))
 
     @staticmethod
     def of_folder(root):
@@ -108,8 +110,7 @@ def allowed_includes(path):
     if parts[0] == "src" and len(parts) > 2:
         return ROOMS.get(parts[1], set()) | {parts[1]}
     if parts[0] == "tests" and len(parts) > 2:
-        room = parts[1]
-        return ROOMS.get(room, set()) | TESTS.get(room, set()) | {room, "support"}
+        return TESTS.get(parts[1], set())
     if parts[0] == "kernels":
         own = {f"ops/{Path(path).stem}.h"} if path.endswith(".cu") else set()
         return {"base", "kernels/common"} | own | ({"kernels/sm90"} if parts[1] == "sm90" else set())
@@ -165,7 +166,8 @@ def op_places(tree):
         if op not in NO_GRADIENT:
             if not re.search(rf"\b{op}_backward", tree.text(header)):
                 yield header, 0, f"declares no {op}_backward (an op without gradient stands in NO_GRADIENT)"
-            if tests and not any("complex_step" in tree.text(t) for t in tree.under(f"tests/ops/{op}", (".cpp", ".h"))):
+            around = tree.under(f"tests/ops/{op}", (".cpp", ".h"))
+            if tests and not any("complex_step" in tree.text(t) for t in around):
                 yield header, 0, f"no gradient test: nothing in tests/ops/{op}* uses complex_step"
         if not tree.exists(f"src/bench/{op}.cpp"):
             yield header, 0, f"no bench case src/bench/{op}.cpp"
@@ -299,6 +301,7 @@ def planted_faults():
         include("src/ops/oracle/matmul.h", "ops/cpu/gemm.h"),
         include("tests/ops/rmsnorm_test.cpp", "train/learner.h"),
         include("tests/support/compare.h", "train/learner.h"),
+        include("tests/apps/katatrain_test.cpp", "nn/block.h"),
         include("kernels/rmsnorm.cu", "ops/matmul.h"),
         include("kernels/rmsnorm.cu", "kernels/sm90/tile.cuh"),
         (lengths, add("src/base/error.cpp", "\n" * LENGTH_LIMIT), "src/base/error.cpp: .* lines"),
@@ -308,7 +311,8 @@ def planted_faults():
         (op_places, add("src/ops/strange.h", "#pragma once"), "strange.h: no bench case"),
         (op_places, remove("src/ops/cpu/rmsnorm.cpp"), "rmsnorm.h: no CPU implementation"),
         (op_places, remove("src/bench/rmsnorm.cpp"), "rmsnorm.h: no bench case"),
-        (op_places, edit("src/bench/cases.cpp", lambda t: t.replace('{"rmsnorm"', '{"norm"')), '"rmsnorm".*not listed'),
+        (op_places, edit("src/bench/cases.cpp", lambda t: t.replace('{"rmsnorm"', '{"norm"')),
+         '"rmsnorm".*not listed'),
         (op_places, edit("tests/ops/rmsnorm_test.cpp", lambda t: t.replace("complex_step", "step")),
          "rmsnorm.h: no gradient test"),
         (op_places, add("kernels/strange.cu", ""), "kernels/strange.cu: no op of that name"),
@@ -319,7 +323,7 @@ def planted_faults():
         (words, add("README.md", "`/wo" + "rk`"), "README.md:.*one machine"),
         (words, add("README.md", "get it from https://" + HOSTS[0]), "README.md:.*registry"),
         (words, add("src/base/error.cpp", "// end "), "src/base/error.cpp:.*blanks"),
-        (readmes, remove("kernels/README.md"), "kernels: has no README"),
+        (readmes, remove("src/README.md"), "src: has no README"),
         (readmes, add("strange/file.txt", "x"), "strange: has no README"),
         (names_in_documents, add("README.md", "[x](src/strange.md)"), "README.md:.*leads nowhere"),
         (names_in_documents, add("src/README.md", "`src/strange.h`"), "src/README.md:.*not there"),

@@ -4,15 +4,16 @@
     python3 scripts/readme_commands.py
 
 Takes the ```bash blocks in order and runs them as one script in a scratch folder that sees this tree's files and the
-quickstart's results (run scripts/quickstart.sh first). What .ci/run does as a stage of its own is not run again, and
-a training is cut to a few steps. A ```yaml block that opens with "# NAME.yaml" is the file NAME.yaml of the commands.
+quickstart's results (run scripts/quickstart.sh first). What .ci/run does as a stage of its own is not run again, a
+training is cut to a few steps, and a choice of tests must name some. A ```yaml block that opens with "# NAME.yaml" is the file NAME.yaml of the commands.
 Blocks of other kinds (```text) are left alone.
 """
 
+import os
 import re
 import shutil
+import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -21,6 +22,10 @@ DOCUMENTS = ("README.md", "CONTRIBUTING.md")
 RESULTS = ("quickstart", "eval-mqar-quick")  # of runs/, from scripts/quickstart.sh
 SECONDS = 300  # for all of a document's commands
 TRAINING_STEPS = 3
+
+
+def fail(message):
+    raise SystemExit(f"readme_commands.py: error: {message}")
 
 
 def commands(document):
@@ -44,8 +49,8 @@ def commands(document):
 
 def files(document):
     """{name: text} of the yaml blocks that name a file."""
-    text = (ROOT / document).read_text()
-    return {name: f"# {name}\n{body}" for name, body in re.findall(r"^```yaml\n# (\S+\.yaml)\n(.*?)^```", text, re.M | re.S)}
+    blocks = re.findall(r"^```yaml\n# (\S+\.yaml)\n(.*?)^```", (ROOT / document).read_text(), re.M | re.S)
+    return dict(blocks)
 
 
 def stages():
@@ -54,10 +59,13 @@ def stages():
 
 
 def shortened(command):
-    """None for what CI runs as a stage; a training of a few steps for a training."""
+    """None for what CI runs as a stage; a training of a few steps for a training; of some tests only their list."""
     command = command.split(" #")[0].strip()
     if command in stages():
         return None
+    if command.startswith("./scripts/test.sh "):
+        chosen = command.removeprefix("./scripts/test.sh ")
+        return f"ctest --test-dir '{ROOT}/build/cpu' -N {chosen} | tail -n 1 | grep -v ': 0$'"
     if command.startswith("katatrain ") and not re.search(r"--(dry-run|list-mixers|help|version|steps)\b", command):
         first, bar, rest = command.partition(" | ")
         return f"{first} --steps {TRAINING_STEPS}{bar}{rest}"
@@ -74,7 +82,7 @@ def scratch_tree(folder):
         (folder / "data" / entry.name).symlink_to(entry)
     for name in RESULTS:
         if not (ROOT / "runs" / name).exists():
-            raise SystemExit(f"readme_commands.py: error: runs/{name} is missing; run ./scripts/quickstart.sh first")
+            fail(f"runs/{name} is missing; run ./scripts/quickstart.sh first")
         shutil.copytree(ROOT / "runs" / name, folder / "runs" / name)
 
 
@@ -91,17 +99,20 @@ def run(document):
         scratch_tree(Path(name))
         for file, text in files(document).items():
             (Path(name) / file).write_text(text)
+        shell = subprocess.Popen(["bash", "-c", "\n".join(script)], cwd=name, stdin=subprocess.DEVNULL,
+                                 start_new_session=True)
         try:
-            done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=name, stdin=subprocess.DEVNULL, timeout=SECONDS)
+            code = shell.wait(SECONDS)
         except subprocess.TimeoutExpired:
-            raise SystemExit(f"readme_commands.py: error: {document}: its commands took more than {SECONDS} s")
-    if done.returncode != 0:
-        raise SystemExit(f"readme_commands.py: error: the last command above, of {document}, ended with code "
-                         f"{done.returncode}")
-    print(f"readme_commands.py: {document}: {(len(script) - 2) // 3} commands run, {skipped} are stages of CI", flush=True)
+            os.killpg(shell.pid, signal.SIGKILL)
+            shell.wait()
+            fail(f"{document}: its commands took more than {SECONDS} s")
+    if code != 0:
+        fail(f"the last command above, of {document}, ended with code {code}")
+    count = (len(script) - 2) // 3
+    print(f"readme_commands.py: {document}: {count} commands run, {skipped} are stages of CI", flush=True)
 
 
 if __name__ == "__main__":
     for each in DOCUMENTS:
         run(each)
-    sys.exit(0)

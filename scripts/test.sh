@@ -13,7 +13,7 @@ preset=${KATA_PRESET:-cpu}
 # Tests run side by side and each has its own threads: waiting threads must sleep, not spin.
 export OMP_WAIT_POLICY=passive
 report=$PWD/build/$preset/tests.xml
-rm -f "$report"
+rm -f "$report" "build/$preset/tests.txt"
 status=0
 ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --parallel "$(nproc)" \
   --output-junit "$report" "$@" </dev/null || status=$?
@@ -24,5 +24,5 @@ count() { sed -n "s/.*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p;/^[[:space:]]*>/q" "$r
   exit 1
 }
 total=$(count tests) failed=$(count failures) skipped=$(($(count skipped) + $(count disabled)))
-echo "$((total - failed - skipped)) passed, $failed failed, $skipped skipped"
+echo "$((total - failed - skipped)) passed, $failed failed, $skipped skipped" | tee "build/$preset/tests.txt"
 exit "$status"

@@ -1,6 +1,9 @@
 // katabench: times ops on this machine beside the rates that the machine was measured to have.
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
 #include <iostream>
+#include <unistd.h>
 
 #include "apps/options.h"
 #include "base/file.h"
@@ -34,6 +37,15 @@ void check_names(const std::vector<std::string>& wanted) {
   }
 }
 
+// Before the minutes of measuring, not after them.
+void check_writable(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  const bool exists = access(path.c_str(), F_OK) == 0;
+  const std::string target = exists ? path : (folder.empty() ? "." : folder.string()) + "/";
+  if (access(target.c_str(), W_OK) != 0) fail_file(ExitCode::data, "cannot write", path, errno);
+  if (std::filesystem::is_directory(path)) fail_file(ExitCode::data, "cannot write", path, EISDIR);
+}
+
 std::vector<BenchRow> run_cases(const std::vector<std::string>& wanted, const MachineRates& rates) {
   std::vector<BenchRow> rows;
   for (const BenchCase& entry : bench_cases()) {
@@ -55,7 +67,9 @@ int bench_main(int argc, char** argv) {
   bool list = false;
   app.add_option("op", wanted, "ops to time; all without");
   app.add_flag("--list", list, "print the ops and leave");
-  app.add_option("--json", json, "also write the numbers to FILE")->type_name("FILE");
+  app.add_option("--json", json, "also write the numbers to FILE")
+      ->type_name("FILE")
+      ->check([](const std::string& name) { return name.empty() ? "expected a file name" : ""; });
   add_device_option(app, options);
   add_log_options(app, options);
   if (!parse(app, argc, argv, options)) return 0;
@@ -65,6 +79,7 @@ int bench_main(int argc, char** argv) {
     for (const std::string& name : op_names()) std::cout << name << "\n";
     return 0;
   }
+  if (!json.empty()) check_writable(json);
   const MachineRates rates = measure_rates();
   const std::vector<BenchRow> rows = run_cases(wanted, rates);
   std::cout << bench_table(rates, rows);

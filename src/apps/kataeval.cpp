@@ -39,6 +39,7 @@ SuiteConfig load(const Options& options) {
   if (suite.suite != options.suite)
     fail(ExitCode::usage, "--suite {}: {} is the suite {}; give --suite {}", options.suite, path, suite.suite,
          suite.suite);
+  check_suite(suite);
   return suite;
 }
 
@@ -111,6 +112,7 @@ int run(int argc, char** argv) {
   add_log_options(app, options.shared);
   app.footer(example);
   if (!parse(app, argc, argv, options.shared)) return 0;
+  if (std::isnan(options.time_limit)) fail(ExitCode::usage, "--time-limit nan: expected minutes above 0");
   if (suite->count() == 0) fail(ExitCode::usage, "--suite is missing; try kataeval --suite mqar --quick");
   check_device(options.shared);
   return static_cast<int>(evaluate(options));

@@ -103,13 +103,13 @@ int run(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--temperature", options.sampling.temperature, "0 = always the most likely token")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(within(0, 100))
       ->capture_default_str();
   app.add_option("--top-k", options.sampling.top_k, "choose among the k most likely; 0 = all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--top-p", options.sampling.top_p, "choose among the likeliest that reach this probability")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(within(0, 1))
       ->capture_default_str();
   app.add_option("--seed", options.sampling.seed, "of the draws")->capture_default_str();
   app.add_option("--threads", options.threads, "0 = one, the fastest for small models")

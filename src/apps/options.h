@@ -35,6 +35,17 @@ inline CLI::Option* add_config_options(CLI::App& app, SharedOptions& options) {
   return app.add_option("--config", options.config, "YAML file of the run");
 }
 
+// As CLI::Range, but a NaN is outside as well.
+inline CLI::Validator within(double low, double high) {
+  return CLI::Validator(
+      [low, high](const std::string& text) {
+        double value = 0;
+        const bool inside = CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
+        return inside ? std::string() : fmt::format("{} is not a number in [{}, {}]", text, low, high);
+      },
+      fmt::format("in [{}, {}]", low, high));
+}
+
 // False when --help or --version was answered. Bad arguments are ExitCode::usage.
 inline bool parse(CLI::App& app, int argc, char** argv, const SharedOptions& options) {
   try {

@@ -7,6 +7,7 @@ const std::vector<BenchCase>& bench_cases() {
       {"adamw", bench_adamw},
       {"cross_entropy", bench_cross_entropy},
       {"embedding", bench_embedding},
+      {"feature_map", bench_feature_map},
       {"global_norm", bench_global_norm},
       {"l2norm", bench_l2norm},
       {"linear_attention", bench_linear_attention},

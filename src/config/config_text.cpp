@@ -62,32 +62,29 @@ std::optional<TextFault> find_text_fault(const std::string& text) {
 }
 
 std::string read_config_text(const std::string& path) {
+  const std::string name = printable(path);
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0)
-    fail(ExitCode::usage, "{}: cannot open the config: {}", path, std::strerror(errno));
-  if (S_ISDIR(status.st_mode)) fail(ExitCode::usage, "{}: is a folder; expected a YAML file", path);
+    fail(ExitCode::usage, "{}: cannot open the config: {}", name, std::strerror(errno));
+  if (S_ISDIR(status.st_mode)) fail(ExitCode::usage, "{}: is a folder; expected a YAML file", name);
   if (!S_ISREG(status.st_mode))
-    fail(ExitCode::usage, "{}: is not a regular file; expected a YAML file", path);
+    fail(ExitCode::usage, "{}: is not a regular file; expected a YAML file", name);
   errno = 0;
   std::ifstream in(path, std::ios::binary);
-  if (!in) fail(ExitCode::usage, "{}: cannot open the config: {}", path, std::strerror(errno));
+  if (!in) fail(ExitCode::usage, "{}: cannot open the config: {}", name, std::strerror(errno));
   std::string text(std::min(static_cast<size_t>(status.st_size), config_size_limit) + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad()) fail(ExitCode::usage, "{}: cannot read the config: {}", path, std::strerror(errno));
+  if (in.bad()) fail(ExitCode::usage, "{}: cannot read the config: {}", name, std::strerror(errno));
   text.resize(static_cast<size_t>(in.gcount()));
   return text;
 }
 
 std::string printable(const std::string& text) {
-  constexpr size_t limit = 160, head = 120, tail = 30;
   std::string out;
   for (size_t i = 0; i < text.size();) {
     const unsigned char c = byte_at(text, i);
     const size_t length = utf8_length(text, i);
-    if (text.size() > limit && i >= head && i + tail < text.size()) {
-      if (out.size() < 3 || out.compare(out.size() - 3, 3, "...") != 0) out += "...";
-      i += length == 0 ? 1 : length;
-    } else if (length == 0 || control(c) || c == '\n' || c == '\r' || c == '\t') {
+    if (length == 0 || control(c) || c == '\n' || c == '\r' || c == '\t') {
       out += fmt::format("\\x{:02x}", static_cast<int>(c));
       ++i;
     } else {
@@ -96,6 +93,16 @@ std::string printable(const std::string& text) {
     }
   }
   return out;
+}
+
+std::string shortened(const std::string& text) {
+  constexpr size_t limit = 160, head = 120, tail = 30;
+  if (text.size() <= limit) return printable(text);
+  const auto continues = [&](size_t i) { return (byte_at(text, i) & 0xc0) == 0x80; };
+  size_t left = head, right = text.size() - tail;
+  while (left > head - 4 && continues(left)) --left;  // not inside a character
+  while (right < text.size() - tail + 4 && continues(right)) ++right;
+  return printable(text.substr(0, left)) + "..." + printable(text.substr(right));
 }
 
 }  // namespace kata

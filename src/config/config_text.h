@@ -21,7 +21,9 @@ std::optional<TextFault> find_text_fault(const std::string& text);
 // The file's bytes, at most one more than the limit. ExitCode::usage when there is no such readable file.
 std::string read_config_text(const std::string& path);
 
-// `text` on one line of bounded length: control characters as \xNN, the middle of a long text left out.
+// `text` on one line: control characters as \xNN.
 std::string printable(const std::string& text);
+// The same, with the middle of a long text left out.
+std::string shortened(const std::string& text);
 
 }  // namespace kata

@@ -74,7 +74,7 @@ std::string list_mixers() {
     return fmt::format("{:<15} {:<8} {:>6}  {:<6} {:<6} {:<11} {:>9}  {}\n", name, map, groups, update, decay,
                        read, state, summary);
   };
-  std::string out = line("preset", "map", "groups", "update", "decay", "read", "state", "");
+  std::string out = line("preset", "map", "groups", "update", "decay", "read", "state", "mixer");
   for (const Preset& row : presets()) {
     const bool softmax = row.map[0] == '\0';
     const int64_t entries = state_entries(row.map, row.groups, row.read, head_dim, head_dim);

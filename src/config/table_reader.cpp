@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
 #include "config/config_text.h"
 
@@ -80,8 +79,7 @@ void TableReader::number(const YamlNode& node, const std::string& key, T& value,
     return expected(node, key, wanted, fraction ? "; write it in digits only" : "");
   }
   if (result == Parsed::too_large) return expected(node, key, wanted, "; that does not fit in 64 bits");
-  if (!std::isfinite(static_cast<double>(parsed)) || !range.contains(parsed))
-    return expected(node, key, wanted);
+  if (!range.contains(parsed)) return expected(node, key, wanted);  // NaN and infinities are in no range
   value = parsed;
 }
 
@@ -181,7 +179,7 @@ void TableReader::finish() {
   for (const YamlEntry& entry : section_.entries) {
     if (std::find(names_.begin(), names_.end(), entry.key) != names_.end()) continue;
     const std::string near = nearest_name(entry.key, names_);
-    fault(entry.origin, dotted(printable(entry.key)),
+    fault(entry.origin, dotted(shortened(entry.key)),
           near.empty() ? "unknown key; the keys here are " + joined(names_)
                        : fmt::format("unknown key; did you mean '{}'?", near));
   }

@@ -1,6 +1,7 @@
 #include "config/table_writer.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/error.h"
 
@@ -13,8 +14,9 @@ constexpr const char* plain_characters =
 // Text that reads back as the same text without quotes: it starts with a letter or "_" or "/".
 bool plain(const std::string& text) {
   if (text.empty() || text == "true" || text == "false" || text == "null") return false;
-  if (text == "inf" || text == "nan" || text == "infinity")
-    return false;  // the reader takes them for numbers
+  double number = 0;  // "Inf" and "nan" are numbers to the reader
+  const char* end = text.data() + text.size();
+  if (std::from_chars(text.data(), end, number).ptr == end) return false;
   const char first = text[0];
   const bool letter = (first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z');
   return (letter || first == '_' || first == '/') &&

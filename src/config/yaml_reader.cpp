@@ -99,7 +99,8 @@ class TreeBuilder : public YAML::EventHandler {
   }
   YamlNode start(YamlNode::Kind kind, const YAML::Mark& mark, const std::string& tag) {
     const Origin at = origin(mark);
-    if (!tag.empty() && tag != "?" && tag != "!") fail_at(at, "tags are not supported; remove '" + tag + "'");
+    if (!tag.empty() && tag != "?" && tag != "!")
+      fail_at(at, "tags are not supported; remove '" + shortened(tag) + "'");
     YamlNode node;
     node.kind = kind;
     node.origin = at;
@@ -115,8 +116,8 @@ class TreeBuilder : public YAML::EventHandler {
     if (node.scalar == "<<")
       fail_at(node.origin, "merge keys (<<) are not supported; write the keys out, or use extends");
     if (const YamlEntry* first = top.node.find(node.scalar))
-      fail_at(node.origin,
-              fmt::format("duplicate key '{}', first given at line {}", node.scalar, first->origin.line));
+      fail_at(node.origin, fmt::format("duplicate key '{}', first given at line {}", shortened(node.scalar),
+                                       first->origin.line));
     top.has_key = true;
     top.key = node.scalar;
     top.key_origin = node.origin;
@@ -170,7 +171,7 @@ YamlNode parse(const std::string& text, const Source& source, bool placed) {
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& error) {
-    fail_at(builder.origin(error.mark), "not valid YAML: " + printable(error.msg));
+    fail_at(builder.origin(error.mark), "not valid YAML: " + shortened(error.msg));
   }
   return builder.take();
 }
@@ -197,14 +198,14 @@ YamlNode read_extended(const std::string& path, std::vector<std::string>& chain)
     if (canonical(file) == canonical(base_path)) {
       std::string cycle;
       for (const std::string& link : chain) cycle += link + " -> ";
-      fail_at(at, "extends: a cycle: " + cycle + base_path);
+      fail_at(at, "extends: a cycle: " + printable(cycle + base_path));
     }
   if (chain.size() >= chain_limit)
     fail_at(at, fmt::format("extends: more than {} files in a chain", chain_limit));
   std::error_code error;
   if (!std::filesystem::exists(base_path, error))
-    fail_at(at,
-            fmt::format("extends: no file {}; the path is relative to the folder of this file", base_path));
+    fail_at(at, fmt::format("extends: no file {}; the path is relative to the folder of this file",
+                            printable(base_path)));
   YamlNode base = read_extended(base_path, chain);
   own.erase("extends");
   merge_yaml(base, own);
@@ -219,7 +220,7 @@ YamlNode& descend(YamlNode& node, const std::string& name, const std::string& so
     const size_t i = index ? std::stoul(name) : node.items.size();
     if (i >= node.items.size())
       fail_at(origin, fmt::format("{} is a list of {}; expected an index from 0 below {}, found '{}'", so_far,
-                                  node.items.size(), node.items.size(), printable(name)));
+                                  node.items.size(), node.items.size(), shortened(name)));
     return node.items[i];
   }
   if (node.kind == YamlNode::Kind::scalar)
@@ -273,11 +274,11 @@ std::string YamlNode::description() const {
     case Kind::scalar:
       break;
   }
-  return fmt::format("{}'{}'", quoted ? "the text " : "", printable(scalar));
+  return fmt::format("{}'{}'", quoted ? "the text " : "", shortened(scalar));
 }
 
 YamlNode read_yaml_file(const std::string& path) {
-  YamlNode root = parse(read_config_text(path), std::make_shared<const std::string>(path), true);
+  YamlNode root = parse(read_config_text(path), std::make_shared<const std::string>(printable(path)), true);
   if (root.kind == YamlNode::Kind::null)
     fail(ExitCode::usage, "{}: the config is empty; expected a map of keys such as model: and data:", path);
   if (root.kind != YamlNode::Kind::map)
@@ -307,7 +308,7 @@ void merge_yaml(YamlNode& base, const YamlNode& over) {
 }
 
 void apply_override(YamlNode& root, const std::string& assignment) {
-  const auto source = std::make_shared<const std::string>("--set " + printable(assignment));
+  const auto source = std::make_shared<const std::string>("--set " + shortened(assignment));
   const Origin origin{source, 0, 0};
   const size_t equals = assignment.find('=');
   const std::string path = assignment.substr(0, equals);
@@ -322,7 +323,7 @@ void apply_override(YamlNode& root, const std::string& assignment) {
     const std::string name = path.substr(begin, end - begin);
     if (name.empty()) fail_at(origin, "an empty name in the key; expected names joined by single dots");
     node = &descend(*node, name, so_far, origin);
-    so_far = printable(path.substr(0, end));
+    so_far = shortened(path.substr(0, end));
     begin = end + 1;
   }
   *node = std::move(value);

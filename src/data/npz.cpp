@@ -29,8 +29,7 @@ struct Member {
   uint32_t crc = 0;
 };
 
-// The fields that the local and the central record share, from the version needed to the extra field's
-// length.
+// The fields that both records share, from the version needed to the extra field's length.
 void append_common(std::string& to, const Member& m) {
   append(to, zip_version);
   append(to, uint16_t{0});  // flags
@@ -76,8 +75,7 @@ std::string end_record(size_t members, uint64_t central_offset, uint64_t central
   return record;
 }
 
-// ---- npy 1.0: magic, version, length of the header, a Python dictionary, padded so that the data are
-// aligned ----
+// ---- npy 1.0: magic, version, length of the header, a Python dictionary padded to align the data ----
 
 constexpr std::string_view npy_magic("\x93NUMPY", 6);
 constexpr size_t npy_prefix = 10, npy_alignment = 64;

@@ -30,6 +30,10 @@ bool is_shard_name(const std::string& name) {
 
 // ---- input ----
 
+std::string name_of(const std::string& input) {
+  return input == "-" ? "standard input" : input;
+}
+
 // A file's bytes: mapped, or read where it is a pipe.
 class Text {
  public:
@@ -65,13 +69,17 @@ constexpr std::array<Signature, 5> compressed = {{{"\x1f\x8b", "gzip", "gzip -dc
                                                   {"PK\x03\x04", "zip", "unzip -p"}}};
 
 void refuse_binary(const std::string& path, std::string_view text) {
-  for (const Signature& s : compressed)
-    if (text.starts_with(s.start))
-      fail(ExitCode::usage,
-           "{} is compressed ({}), expected text; decompress it: {} {} | katadata tokenize --input - ...",
-           path, s.kind, s.tool, path);
+  for (const Signature& s : compressed) {
+    if (!text.starts_with(s.start)) continue;
+    const std::string how = path == "-"
+                                ? fmt::format("put {} | before katadata", s.tool)
+                                : fmt::format("{} {} | katadata tokenize --input - ...", s.tool, path);
+    fail(ExitCode::usage, "{} is compressed ({}), expected text; decompress it: {}", name_of(path), s.kind,
+         how);
+  }
   if (is_shard_start(text))
-    fail(ExitCode::usage, "{} is a token shard already, expected text; name it in data.train as it is", path);
+    fail(ExitCode::usage, "{} is a token shard already, expected text; name it in data.train as it is",
+         name_of(path));
 }
 
 std::vector<Text> open_inputs(const std::vector<std::string>& paths) {
@@ -81,8 +89,11 @@ std::vector<Text> open_inputs(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     texts.emplace_back(path);
     refuse_binary(path, texts.back().view());
-    if (texts.back().view().empty()) logger().warn("{} is empty", path);
   }
+  if (std::all_of(texts.begin(), texts.end(), [](const Text& text) { return text.view().empty(); }))
+    fail(ExitCode::data, "{}: no text, 0 bytes; give a text file", name_of(paths[0]));
+  for (size_t i = 0; i < texts.size(); ++i)
+    if (texts[i].view().empty()) logger().warn("{} is empty", name_of(paths[i]));
   return texts;
 }
 
@@ -221,15 +232,15 @@ void publish(const Staging& staging, const std::string& folder, const std::vecto
 
 void check_sizes(const TokenizeOptions& options, int64_t train, int64_t validation) {
   if (train < 2)
-    fail(ExitCode::data,
-         "{}: {} tokens to train on, expected at least 2; give more text or lower "
-         "--validation-fraction",
-         options.inputs[0], train);
+    fail(
+        ExitCode::data,
+        "{}: expected at least 2 tokens to train on, found {}; give more text or lower --validation-fraction",
+        name_of(options.inputs[0]), train);
   if (options.validation_fraction > 0 && validation < 2)
     fail(ExitCode::data,
-         "{}: {} tokens to validate on, expected at least 2; give more text, raise "
+         "{}: expected at least 2 tokens to validate on, found {}; give more text, raise "
          "--validation-fraction, or set it to 0 for no validation file",
-         options.inputs[0], validation);
+         name_of(options.inputs[0]), validation);
   if (validation > largest_shard)
     fail(ExitCode::usage,
          "{} tokens to validate on, but a shard holds at most {}; lower --validation-fraction", validation,

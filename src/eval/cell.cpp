@@ -32,7 +32,6 @@ double seconds_since(Clock::time_point start) {
 // The run without what changes no bit of it.
 RunConfig bare_run(RunConfig run) {
   run.train.threads = 0;
-  run.data.task->test_examples = TaskConfig().test_examples;
   return run;
 }
 

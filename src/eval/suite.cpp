@@ -124,6 +124,14 @@ SuiteResults empty_results(const SuiteConfig& suite, bool quick, const std::vect
 
 }  // namespace
 
+void check_suite(const SuiteConfig& suite) {
+  grid_of(suite);
+  const std::vector<double>& rates = suite.train.learning_rates;
+  for (size_t i = 0; i < rates.size(); ++i)
+    if (std::count(rates.begin(), rates.end(), rates[i]) > 1)
+      fail(ExitCode::usage, "train.learning_rates: {} is given twice; leave out one of the two", rates[i]);
+}
+
 SuiteResults run_suite(const SuiteConfig& suite, bool quick, const std::string& output, Monitor& monitor) {
   const std::vector<GridCell> grid = grid_of(suite);
   const StepOrder order(suite);

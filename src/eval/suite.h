@@ -8,6 +8,10 @@
 
 namespace kata {
 
+// Rules that only matter here: two cells of the same length and pairs, or a learning rate given twice, are
+// ExitCode::usage, since results are told apart by these.
+void check_suite(const SuiteConfig& suite);
+
 // Trains what the output folder does not hold yet, reads what it has not read yet. Says first how long that will
 // take. Stopped by the monitor it returns what there is; the next call goes on from there.
 SuiteResults run_suite(const SuiteConfig& suite, bool quick, const std::string& output, Monitor& monitor);

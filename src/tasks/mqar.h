@@ -23,7 +23,7 @@ struct MqarSpec {
   uint32_t seed = 0;     // of NumPy
 };
 
-// What differs from row to row; rows are rendered when asked for. 12 m bytes a row instead of 8 L or more.
+// What differs from row to row; rows are rendered when asked for. 12 m bytes a row instead of 8 L.
 class MqarData {
  public:
   // ExitCode::usage when the spec cannot be met: L odd, 4m > L, V <= L, m > V/2 - 1, no example.

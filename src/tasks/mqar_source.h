@@ -17,8 +17,7 @@ std::vector<MqarSpec> mqar_test_specs(const TaskConfig& task, const std::vector<
 // The grid of validation: the task's segments with task.test_examples examples each.
 std::vector<TaskSegment> mqar_validation_grid(const TaskConfig& task);
 
-// The sets in order, `rows` examples a step; the last step of a set has what is left. Every epoch is the
-// same.
+// The sets in order, `rows` examples a step, what is left in the last step of a set. Every epoch is the same.
 class MqarSource : public BatchSource {
  public:
   // Generates all sets, in parallel. ExitCode::usage as check_mqar, or where there is no set.

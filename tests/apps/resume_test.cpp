@@ -38,13 +38,13 @@ TEST(Resume, KilledAtRandomMomentsAgainAndAgain) {
   int killed = 0, during_save = 0;
   std::vector<std::string> arguments = {"--config", "run.yaml", "--output",
                                         "out",      "--set",    "train.checkpoint_every=1"};
-  for (uint64_t round = 0; round < 400; ++round) {
+  for (uint64_t round = 0; round < 100; ++round) {
     const bool resume = w.exists("out/checkpoints/latest");
     if (!resume) std::filesystem::remove_all(w.dir / "out");
     auto more = arguments;
     if (resume) more.push_back("--resume");
     Program program(w.argv("katatrain", more), w.in_folder());
-    std::this_thread::sleep_for(std::chrono::microseconds(8000 + random.below(round, 30000)));
+    std::this_thread::sleep_for(std::chrono::microseconds(8000 + random.below(round, 30000 + 2000 * round)));
     program.signal(SIGKILL);
     const auto result = program.wait();
     if (result.exit_code == 0) break;

@@ -53,6 +53,13 @@ TEST(File, PiecesOfEverySizeArriveInOrder) {
   EXPECT_EQ(read_file(dir / "x"), expected);
   EXPECT_EQ(summary.bytes, expected.size());
   EXPECT_EQ(summary.crc32, crc32(expected));
+  const std::string large(1 << 21, 'y');  // past the buffer, in which the line before it waits
+  write_file_atomic(dir / "x", [&](FileWriter& writer) {
+    writer.write("first\n");
+    writer.write(large);
+    writer.write("last\n");
+  });
+  EXPECT_EQ(read_file(dir / "x"), "first\n" + large + "last\n");
 }
 
 TEST(File, ReadsWhatHasNoSize) {
@@ -222,6 +229,9 @@ TEST(File, PatternsAreSortedAndKeepTheirOrder) {
     write_file_atomic(dir / name, "x");
   EXPECT_EQ(expand_patterns({dir / "c.*", dir / "?.bin"}),
             (Names{dir / "c.txt", dir / "B.bin", dir / "a.bin", dir / "b.bin"}));
+  Names many;
+  for (int i = 10; i < 50; ++i) write_file_atomic(many.emplace_back(dir / fmt::format("many-{}", i)), "");
+  EXPECT_EQ(expand_patterns({dir / "many-*"}), many);
   EXPECT_EQ(expand_patterns({dir / "odd[1].bin"}), Names{dir / "odd[1].bin"});
   EXPECT_EQ(expand_patterns({}), Names{});
   EXPECT_TRUE(fails_with(ExitCode::data, {dir / "*.npz", "no file matches"}, [&] {

@@ -174,7 +174,8 @@ TEST_F(Safetensors, FilesOfTheWrongSizeAreRefused) {
   EXPECT_TRUE(refused(good.substr(0, 20), {"the header ends at byte", "the file at 20"}));
   EXPECT_TRUE(refused(good.substr(0, good.size() - 1), {"take 8 bytes, the file holds 7"}));
   EXPECT_TRUE(refused(good + "x", {"1 bytes follow the last tensor"}));
-  EXPECT_TRUE(refused(std::string("\x00\xe1\xf5\x05\0\0\0\0{}", 10), {"ends at byte 100000008"}));  // at the limit
+  EXPECT_TRUE(
+      refused(std::string("\x00\xe1\xf5\x05\0\0\0\0{}", 10), {"ends at byte 100000008"}));  // at the limit
   EXPECT_TRUE(refused(std::string("\x01\xe1\xf5\x05\0\0\0\0{}", 10), {"100000001", "at most 100000000"}));
   EXPECT_TRUE(refused(std::string(8, '\xff') + "{}", {"at most 100000000"}));
   EXPECT_TRUE(refused(std::string(8, '\0'), {"does not begin with {"}));

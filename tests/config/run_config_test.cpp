@@ -123,8 +123,8 @@ INSTANTIATE_TEST_SUITE_P(
               "x.yaml:6:17: train.batch_tokens: 1000 is not a multiple of train.sequence 300"},
         Value{"SequenceAlone", "  sequence: 300",
               "x.yaml:5:3: train.batch_tokens: 8192 is not a multiple of train.sequence 300"},
-        Value{"MicroBatch", "  micro_batch: 5",
-              "x.yaml:6:16: train.micro_batch: 5 does not divide the 32 rows of a step (batch_tokens / "
+        Value{"MicroBatch", "  micro_batch: 64",
+              "x.yaml:6:16: train.micro_batch: 64 does not divide the 32 rows of a step (batch_tokens / "
               "sequence)"},
         Value{"Bf16", "  precision: bf16",
               "x.yaml:6:14: train.precision: bf16 needs CUDA, which this build does not have; expected fp32"},
@@ -260,6 +260,9 @@ INSTANTIATE_TEST_SUITE_P(
         model("ContradictionMap", "{mixer: {preset: kata_m2, map: orthant}}",
               "x.yaml:2:39: model.mixer.map: 'orthant' contradicts preset kata_m2, which has 'psd'; leave "
               "out one of the two"),
+        model("ContradictionRead", "{mixer: {preset: kata_m2, read: raw}}",
+              "x.yaml:2:40: model.mixer.read: 'raw' contradicts preset kata_m2, which has 'normalised'; "
+              "leave out one of the two"),
         model("PointWithoutRead", "{mixer: {map: psd}}",
               "x.yaml:2:16: model.mixer: no mixer; give preset (one of softmax, linear_orthant, "
               "linear_lorentz, kata_m1, "

@@ -243,7 +243,7 @@ TEST(Table, TheReadmeHoldsTheReference) {
   std::ifstream in(std::string(KATA_SOURCE_DIR) + "/configs/README.md");
   std::stringstream readme;
   readme << in.rdbuf();
-  for (const std::string& reference : {config_reference(), suite_reference()})
+  for (const std::string& reference : {config_reference(), suite_reference(), list_mixers()})
     EXPECT_NE(readme.str().find(reference), std::string::npos) << "configs/README.md should hold:\n"
                                                                << reference;
 }
@@ -252,7 +252,8 @@ TEST(Dump, LoadsToTheEqualConfigAndReadsAsTheFile) {
   const ConfigFiles files;
   RunConfig config = files.load(
       "model: {layers: 2, mixer: [{preset: softmax, rope: none}, {preset: kata_s2, rope: {base: 500000}}]}\n"
-      "data: {tokenizer: 'it''s \"q\\\\ # x', train: [a/*.bin, '*.bin', '-1', 'true', 'nan', '0x1', 'a: b', "
+      "data: {tokenizer: 'it''s \"q\\\\ # x', train: [a/*.bin, '*.bin', '-1', 'true', 'NaN', 'inf', "
+      "'Infinity', 'info', 'null', '0x1', 'a: b', "
       "\"caf\xc3\xa9\"]}\n"
       "train: {seed: 18446744073709551615}\n");
   config.optimizer.lr = 0.1 + 0.2;

@@ -1,5 +1,6 @@
 #include "config/yaml_reader.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,7 +23,11 @@ class YamlFault : public ::testing::TestWithParam<Fault> {};
 
 TEST_P(YamlFault, IsOneLineWithItsPlace) {
   const ConfigFiles files;
-  EXPECT_EQ(files.error(GetParam().text), GetParam().message);
+  std::string found = files.error(GetParam().text);
+  // What follows "not valid YAML" are the words of yaml-cpp; 0.8 adds to some of those of 0.7.
+  if (found.find(": not valid YAML: ") != std::string::npos)
+    found.resize(std::min(found.size(), GetParam().message.size()));
+  EXPECT_EQ(found, GetParam().message);
 }
 
 std::string repeated(const std::string& text, int times) {
@@ -66,6 +71,8 @@ INSTANTIATE_TEST_SUITE_P(
               "x.yaml:4:3: duplicate key 'hidden', first given at line 2"},
         Fault{"DuplicateInFlow", "model: {hidden: 1, hidden: 1}\n",
               "x.yaml:1:20: duplicate key 'hidden', first given at line 1"},
+        Fault{"DuplicateOfLines", "\"a\\nb\": 1\n\"a\\nb\": 2\n",
+              "x.yaml:2:1: duplicate key 'a\\x0ab', first given at line 1"},
         Fault{"Tag", "model:\n  hidden: !!int 3\n",
               "x.yaml:2:11: tags are not supported; remove 'tag:yaml.org,2002:int'"},
         Fault{"MergeKey", "a: &a {hidden: 1}\nmodel:\n  <<: *a\n",
@@ -92,6 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"Utf16", "\xff\xfem\0o\0", "x.yaml:1:1: byte 0xff is not text; expected YAML in UTF-8"},
         Fault{"Surrogate", "a: \xed\xa0\x80", "x.yaml:1:4: byte 0xed is not text; expected YAML in UTF-8"},
         Fault{"Overlong", "a: \xc0\xaf", "x.yaml:1:4: byte 0xc0 is not text; expected YAML in UTF-8"},
+        Fault{"Overlong3", "a: \xe0\x80\xaf", "x.yaml:1:4: byte 0xe0 is not text; expected YAML in UTF-8"},
         Fault{"Huge", repeated("# a line of a file that is far too long\n", 30000),
               "x.yaml: larger than 1048576 bytes; this is not a config"}),
     [](const auto& info) { return std::string(info.param.name); });
@@ -104,6 +112,7 @@ TEST(YamlFile, ThatCannotBeOpenedIsNamed) {
   const std::string file = files.write("x.yaml", test::small_config);
   EXPECT_EQ(load(files.path("none.yaml")), "none.yaml: cannot open the config: No such file or directory");
   EXPECT_EQ(load(file + "/below"), "x.yaml/below: cannot open the config: Not a directory");
+  EXPECT_EQ(load(files.path("a\nb")), "a\\x0ab: cannot open the config: No such file or directory");
   EXPECT_EQ(load(""), ": cannot open the config: No such file or directory");
   std::filesystem::create_directory(files.path("folder"));
   EXPECT_EQ(load(files.path("folder")), "folder: is a folder; expected a YAML file");
@@ -177,6 +186,8 @@ TEST(Extends, MessagesNameTheFileThatIsWrong) {
             "x.yaml:1:1: extends: expected the path of a YAML file, found nothing");
   EXPECT_EQ(files.error("train: {}\nextends: bse.yaml\n"),
             "x.yaml:2:10: extends: no file bse.yaml; the path is relative to the folder of this file");
+  EXPECT_EQ(files.error("extends: \"a\\nb\""),
+            "x.yaml:1:10: extends: no file a\\x0ab; the path is relative to the folder of this file");
   EXPECT_EQ(files.error("extends: ."), ".: is a folder; expected a YAML file");
   files.write("broken.yaml", "a: [\n");
   EXPECT_EQ(files.error("extends: broken.yaml"),
@@ -253,12 +264,15 @@ TEST(Override, MessagesNameTheOption) {
             "--set train.steps=1\\x01: byte 0x01 is not text; expected YAML in UTF-8");
 }
 
-TEST(ConfigText, PrintableIsOneLineOfBoundedLength) {
+TEST(ConfigText, IsQuotedOnOneLineOfBoundedLength) {
   EXPECT_EQ(printable("a\tb\nc\x7f\xff"), "a\\x09b\\x0ac\\x7f\\xff");
   EXPECT_EQ(printable("caf\xc3\xa9"), "caf\xc3\xa9");
-  const std::string shortened = printable(std::string(100000, 'a') + "the end");
-  EXPECT_LT(shortened.size(), 200u);
-  EXPECT_EQ(shortened.substr(shortened.size() - 7), "the end");
+  EXPECT_EQ(shortened(std::string(160, 'a')), std::string(160, 'a'));
+  EXPECT_EQ(shortened(std::string(100000, 'a') + "the end"),
+            std::string(120, 'a') + "..." + std::string(23, 'a') + "the end");
+  std::string accents = "x";
+  for (int i = 0; i < 200; ++i) accents += "\xc3\xa9";
+  EXPECT_EQ(shortened(accents).find("\\x"), std::string::npos) << "cut inside a character";
 }
 
 }  // namespace

@@ -125,10 +125,12 @@ TEST_F(Tokenize, AnOldSetIsReplacedAsAWholeAndOnlyOnDemand) {
 }
 
 TEST_F(Tokenize, TooLittleText) {
-  EXPECT_TRUE(
-      fails_with(ExitCode::data, {"0 tokens to train on"}, [&] { tokenize(options({put("a", "")})); }));
-  EXPECT_TRUE(fails_with(ExitCode::data, {"1 tokens to validate on", "set it to 0"},
+  EXPECT_TRUE(fails_with(ExitCode::data, {"no text, 0 bytes"}, [&] { tokenize(options({put("a", "")})); }));
+  EXPECT_TRUE(fails_with(ExitCode::data, {"validate on, found 1", "set it to 0"},
                          [&] { tokenize(options({put("a", sample(30))})); }));
+  auto greedy = options({put("a", "abc")});
+  greedy.validation_fraction = 0.9;
+  EXPECT_TRUE(fails_with(ExitCode::data, {"train on, found 1", "lower"}, [&] { tokenize(greedy); }));
   EXPECT_TRUE(outputs().empty());  // nothing stays of a refused run
   EXPECT_NO_THROW(tokenize(options({put("a", sample(40))})));
 }

@@ -37,7 +37,7 @@ TEST_P(LinearGradient, ValueIsTheRecurrence) {
   const auto expected = test::run_oracle<double>(p, in.q, in.k, in.v);
   for (const FormChoice& form : forms) {
     SCOPED_TRACE(name_of(form));
-    const auto r = test::run_form<double>(p, form, in, false);
+    const auto r = test::run_form<double>(p, form, in, test::forward_only);
     EXPECT_TRUE(close(r.o, expected.o, 1e-11));
     EXPECT_TRUE(close(r.mass, expected.mass, 1e-12));
   }
@@ -63,7 +63,8 @@ TEST_P(LinearGradient, GradientIsTheCentralDifference) {
     SCOPED_TRACE(name_of(form));
     const auto r = test::run_form<double>(p, form, in);
     const auto f = [&](const std::vector<std::vector<double>>& x) {
-      return test::weighted_sum(test::run_form<double>(p, form, {x[0], x[1], x[2], in.d_o}, false).o, in.d_o);
+      return test::weighted_sum(
+          test::run_form<double>(p, form, {x[0], x[1], x[2], in.d_o}, test::forward_only).o, in.d_o);
     };
     const std::vector<double>* gradients[] = {&r.dq, &r.dk, &r.dv};
     for (size_t which = 0; which < 3; ++which) {

@@ -1,28 +1,14 @@
 // One problem of linear attention, run through any form in any precision, for the tests of that op.
 #pragma once
 
+#include "base/parallel.h"
 #include "ops/linear_attention.h"
 #include "ops/oracle/recurrence.h"
 #include "support/compare.h"
 #include "support/gradient.h"
 #include "support/op_runner.h"
 
-namespace kata::test {
-
-struct LinearProblem {
-  FeatureMap map;
-  Read read;
-  int64_t batch, tokens, heads, kv_heads, value_width;
-  double scale = 1;
-
-  AttentionSize size() const { return {batch, tokens, heads, kv_heads, map.width, value_width}; }
-  bool normalised() const { return read == Read::normalised; }
-  Shape q_shape() const { return {batch, tokens, heads, map.width}; }
-  Shape k_shape() const { return {batch, tokens, kv_heads, map.width}; }
-  Shape v_shape() const { return {batch, tokens, kv_heads, value_width}; }
-  Shape o_shape() const { return {batch, tokens, heads, value_width}; }
-  Shape mass_shape() const { return {batch, tokens, heads}; }
-};
+namespace kata {
 
 inline std::string name_of(MapKind kind) {
   switch (kind) {
@@ -41,9 +27,35 @@ inline std::string name_of(MapKind kind) {
 }
 
 // What gtest prints of a parameter: readable, and the same in every run.
+inline void PrintTo(const FeatureMap& map, std::ostream* out) {
+  *out << name_of(map.kind) << " d " << map.width << " M " << map.groups;
+}
+inline void PrintTo(Read read, std::ostream* out) {
+  *out << (read == Read::raw ? "raw" : "normalised");
+}
+
+}  // namespace kata
+
+namespace kata::test {
+
+struct LinearProblem {
+  FeatureMap map;
+  Read read;
+  int64_t batch, tokens, heads, kv_heads, value_width;
+  double scale = 1;
+
+  AttentionSize size() const { return {batch, tokens, heads, kv_heads, map.width, value_width}; }
+  bool normalised() const { return read == Read::normalised; }
+  Shape q_shape() const { return {batch, tokens, heads, map.width}; }
+  Shape k_shape() const { return {batch, tokens, kv_heads, map.width}; }
+  Shape v_shape() const { return {batch, tokens, kv_heads, value_width}; }
+  Shape o_shape() const { return {batch, tokens, heads, value_width}; }
+  Shape mass_shape() const { return {batch, tokens, heads}; }
+};
+
 inline void PrintTo(const LinearProblem& p, std::ostream* out) {
-  *out << name_of(p.map.kind) << " d " << p.map.width << " M " << p.map.groups
-       << (p.normalised() ? " normalised" : " raw") << " B " << p.batch << " T " << p.tokens << " H "
+  PrintTo(p.map, out);
+  *out << (p.normalised() ? " normalised" : " raw") << " B " << p.batch << " T " << p.tokens << " H "
        << p.heads << "/" << p.kv_heads << " dv " << p.value_width << " scale " << p.scale;
 }
 
@@ -104,21 +116,93 @@ Tensor mass_tensor(std::vector<T>& mass, const LinearProblem& p) {
   return p.normalised() ? tensor(mass, p.mass_shape()) : Tensor();
 }
 
+// Sets the number of threads inside a scope. Small problems run faster on one.
+class Threads {
+ public:
+  explicit Threads(int threads) : before_(thread_count()) { set_thread_count(threads); }
+  ~Threads() { set_thread_count(before_); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  int before_;
+};
+
+struct RunOptions {
+  bool backward = true;
+  int threads = 1;
+};
+
 template <class T>
 LinearOutputs<T> run_form(const LinearProblem& p, const FormChoice& form, LinearInputs<T> in,
-                          bool backward = true) {
+                          const RunOptions& options = {}) {
+  const Threads threads(options.threads);
   LinearOutputs<T> r;
   allocate(r, p);
   run_op([&](Context& ctx) {
     const Tensor q = tensor(in.q, p.q_shape()), k = tensor(in.k, p.k_shape()), v = tensor(in.v, p.v_shape());
     const Tensor o = tensor(r.o, p.o_shape()), mass = mass_tensor(r.mass, p);
     linear_attention_forward(ctx, o, mass, q, k, v, settings_of(p, form));
-    if (!backward) return;
+    if (!options.backward) return;
     linear_attention_backward(ctx, tensor(r.dq, p.q_shape()), tensor(r.dk, p.k_shape()),
                               tensor(r.dv, p.v_shape()), tensor(in.d_o, p.o_shape()), q, k, v, o, mass,
                               settings_of(p, form));
   });
   return r;
+}
+inline constexpr RunOptions forward_only{false, 1};
+
+// A sequence in pieces, each in its own form and continuing the state of the one before: o and the last
+// state.
+struct Piece {
+  int64_t begin, end;
+  FormChoice form;
+};
+template <class T>
+std::pair<std::vector<T>, std::vector<T>> run_pieces(const LinearProblem& p, const std::vector<Piece>& pieces,
+                                                     LinearInputs<T> in) {
+  const Threads threads(1);
+  std::vector<T> o(count(p.o_shape()), T(NAN)), mass(p.normalised() ? count(p.mass_shape()) : 0);
+  const Shape state_shape = kata::state_shape(p.map, p.read, p.size());
+  std::vector<T> state(count(state_shape), T(NAN));
+  const auto tokens = [](std::vector<T>& x, const Shape& shape, int64_t begin, int64_t end) {
+    const Tensor flat = tensor(x, {shape[0], shape[1] * shape[2] * shape[3]});
+    const int64_t row = shape[2] * shape[3];
+    const Tensor part = flat.columns(begin * row, end * row).split_last(end - begin, row);
+    return part.split_last(shape[2], shape[3]);
+  };
+  for (const Piece& piece : pieces)
+    run_op([&](Context& ctx) {
+      LinearProblem part = p;
+      part.tokens = piece.end - piece.begin;
+      std::vector<T> part_mass(p.normalised() ? count(part.mass_shape()) : 0);
+      linear_attention_forward(
+          ctx, tokens(o, p.o_shape(), piece.begin, piece.end), mass_tensor(part_mass, part),
+          tokens(in.q, p.q_shape(), piece.begin, piece.end),
+          tokens(in.k, p.k_shape(), piece.begin, piece.end),
+          tokens(in.v, p.v_shape(), piece.begin, piece.end), settings_of(p, piece.form),
+          piece.begin == 0 ? Tensor() : tensor(state, state_shape), tensor(state, state_shape));
+    });
+  return {o, state};
+}
+
+// Tokens [begin, T) one at a time through the step, from the given state.
+template <class T>
+std::vector<T> run_steps(const LinearProblem& p, LinearInputs<T> in, std::vector<T> state, int64_t begin) {
+  const Threads threads(1);
+  std::vector<T> o(count(p.o_shape()));
+  const auto token = [&](std::vector<T>& x, int64_t heads, int64_t width, int64_t t) {
+    const int64_t row = heads * width;
+    return tensor(x, {p.batch, p.tokens * row}).columns(t * row, (t + 1) * row).split_last(heads, width);
+  };
+  for (int64_t t = begin; t < p.tokens; ++t)
+    run_op([&](Context& ctx) {
+      linear_attention_step(ctx, token(o, p.heads, p.value_width, t), token(in.q, p.heads, p.map.width, t),
+                            token(in.k, p.kv_heads, p.map.width, t),
+                            token(in.v, p.kv_heads, p.value_width, t),
+                            tensor(state, kata::state_shape(p.map, p.read, p.size())), p.map, p.read);
+    });
+  return o;
 }
 
 template <class S>

@@ -54,7 +54,7 @@ TEST(StepGuard, OutliersAreJudgedAgainstTheRunningMeanAfterAWarmUp) {
 
 TEST(StepGuard, ItsStateSurvivesACheckpoint) {
   StepGuard a(config(2, 4));
-  for (int64_t step = 0; step < 30; ++step) a.admit(step, 1, 0.1 * static_cast<double>(step + 1));
+  for (int64_t step = 0; step < 30; ++step) a.admit(step, 1, 1 + 0.01 * static_cast<double>(step));
   a.admit(30, NAN, 1);
   StepGuard b(config(2, 4));
   b.restore(nlohmann::json::parse(a.state().dump()));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "base/parallel.h"
 #include "ops/cpu/vector_math.h"
@@ -10,7 +11,7 @@ namespace kata::cpu {
 
 namespace {
 
-constexpr int64_t tile_elements = int64_t{1} << 22;    // logits held at once
+constexpr int64_t tile_elements = int64_t{1} << 21;    // logits held at once
 constexpr int64_t least_rows = 128, most_rows = 4096;  // below, the products lose speed; above, no gain
 constexpr int64_t row_elements = 16384;                // logits per unit of the row passes
 constexpr int64_t sum_block = 512;                     // logits summed in T before going to double

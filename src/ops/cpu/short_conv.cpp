@@ -38,6 +38,13 @@ void convolve(T* z, const T* x, const T* filter, int64_t t, int64_t n, const Sho
   }
 }
 
+// z [n] += w x for one tap; weights of neighbouring channels lie `stride` apart.
+template <class T>
+void add_tap(T* z, const T* w, const T* x, int64_t n, int64_t stride) {
+#pragma omp simd
+  for (int64_t c = 0; c < n; ++c) z[c] += w[c * stride] * x[c];
+}
+
 // dx_t [n] = sum_j w_j dz[t + (taps - 1) - j]; ring: dz of time t' at [t' % taps], of all that lie inside the
 // sequence.
 template <class T>
@@ -171,12 +178,15 @@ void short_conv_step(T* y, const T* x, T* window, const T* weight, const ShortCo
   const int64_t past = s.taps - 1;
   for (int64_t b = 0; b < s.batch; ++b) {
     const T* in = x + b * s.channels;
-    T* seen = window + b * past * s.channels;
-    for (int64_t c = 0; c < s.channels; ++c) {
-      const T* w = weight + c * s.taps;
-      T z = 0;
-      for (int64_t j = 0; j < past; ++j) z += w[j] * seen[j * s.channels + c];
-      y[b * s.channels + c] = silu(z + w[past] * in[c]);
+    T *seen = window + b * past * s.channels, *out = y + b * s.channels;
+    for (int64_t c = 0; c < s.channels; c += tile) {
+      T z[tile];
+      const int64_t n = std::min(tile, s.channels - c);
+      for (int64_t i = 0; i < n; ++i) z[i] = 0;
+      for (int64_t j = 0; j < s.taps; ++j)
+        add_tap(z, weight + c * s.taps + j, (j < past ? seen + j * s.channels : in) + c, n, s.taps);
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) out[c + i] = silu(z[i]);
     }
     if (past == 0) continue;
     std::copy(seen + s.channels, seen + past * s.channels, seen);
