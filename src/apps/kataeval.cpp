@@ -56,7 +56,8 @@ void prepare_output(const SuiteConfig& suite, const std::string& output, const s
   write_file_atomic(output + "/suite.yaml", dump(suite));
   if (json.empty()) return;
   const std::filesystem::path path(json);
-  if (std::filesystem::is_directory(path)) fail(ExitCode::usage, "--json {}: is a folder; expected a file", json);
+  if (std::filesystem::is_directory(path))
+    fail(ExitCode::usage, "--json {}: is a folder; expected a file", json);
   if (path.has_parent_path()) make_directories(path.parent_path().string());
 }
 
@@ -69,15 +70,16 @@ ExitCode finish(const SuiteResults& results, const std::string& output, Monitor&
   if (!results.models.empty()) print(results);
   monitor.note(fmt::format("wrote {0}/results.json and {0}/report.html", output));
   if (!results.complete()) {
-    monitor.note(fmt::format("{} before the end; what is finished is kept in {}, the same command goes on",
-                             monitor.stop() == Stop::interrupted ? "interrupted" : "the time limit was reached",
-                             output));
+    monitor.note(fmt::format(
+        "{} before the end; what is finished is kept in {}, the same command goes on",
+        monitor.stop() == Stop::interrupted ? "interrupted" : "the time limit was reached", output));
     return monitor.stop() == Stop::interrupted ? ExitCode::interrupted : ExitCode::ok;
   }
   for (const ModelResult& model : results.models)
     if (!model.best())
-      fail(ExitCode::numeric, "{}: no learning rate trained it ({}); lower train.learning_rates or set train.clip",
-           model.name, model.rates.at(0).trouble);
+      fail(ExitCode::numeric,
+           "{}: no learning rate trained it ({}); lower train.learning_rates or set train.clip", model.name,
+           model.rates.at(0).trouble);
   return ExitCode::ok;
 }
 
@@ -89,7 +91,8 @@ ExitCode evaluate(const Options& options) {
   Monitor monitor(options.time_limit, interrupted);
   // A checkpoint that cannot be used leaves no folder behind.
   std::optional<SuiteResults> results;
-  if (!options.checkpoint.empty()) results = run_checkpoint(suite, options.quick, options.checkpoint, monitor);
+  if (!options.checkpoint.empty())
+    results = run_checkpoint(suite, options.quick, options.checkpoint, monitor);
   prepare_output(suite, output, options.json);
   if (!results) results = run_suite(suite, options.quick, output, monitor);
   write_results(*results, output, options.json);
@@ -99,15 +102,19 @@ ExitCode evaluate(const Options& options) {
 int run(int argc, char** argv) {
   CLI::App app("Measures models on a suite of tasks.", "kataeval");
   Options options;
-  CLI::Option* suite = app.add_option("--suite", options.suite, "name of the suite: configs/suites/NAME.yaml");
+  CLI::Option* suite =
+      app.add_option("--suite", options.suite, "name of the suite: configs/suites/NAME.yaml");
   app.add_flag("--quick", options.quick, "the suite's small version");
-  app.add_option("--checkpoint", options.checkpoint,
-                 "read this model instead of training the suite's: a run (its latest checkpoint) or one step folder");
+  app.add_option(
+      "--checkpoint", options.checkpoint,
+      "read this model instead of training the suite's: a run (its latest checkpoint) or one step folder");
   app.add_option("--json", options.json, "one more place for results.json");
-  app.add_option("--output", options.output, "folder of results and trained models (default: runs/eval-NAME...)");
+  app.add_option("--output", options.output,
+                 "folder of results and trained models (default: runs/eval-NAME...)");
   app.add_option("--time-limit", options.time_limit, "minutes after which it stops; the same command goes on")
       ->check(CLI::PositiveNumber);
-  add_config_options(app, options.shared)->description("YAML file of the suite, instead of the one found by name");
+  add_config_options(app, options.shared)
+      ->description("YAML file of the suite, instead of the one found by name");
   add_device_option(app, options.shared);
   add_log_options(app, options.shared);
   app.footer(example);

@@ -87,7 +87,8 @@ void Cell::open_checkpoint_folder() {
   } catch (const Error& error) {
     logger().warn("{}; {} is trained anew", error.what(), label_);
   } catch (const nlohmann::json::exception& error) {
-    logger().warn("{}: not the state of a suite's training ({}); {} is trained anew", folder_, error.what(), label_);
+    logger().warn("{}: not the state of a suite's training ({}); {} is trained anew", folder_, error.what(),
+                  label_);
   }
   if (step_ != run_.train.steps) record_.scores.clear();
 }
@@ -97,9 +98,12 @@ void Cell::save(Training& training) {
   contents.step = step_;
   contents.model = training.learner.weights();
   if (step_ < run_.train.steps) contents.optimizer = training.learner.moments();
-  contents.state = {{"updates", training.learner.updates()}, {"guard", training.guard.state()},
-                    {"train_seconds", train_seconds_},       {"train_loss", train_loss_},
-                    {"commit", commit_},                     {"model", record_.model}};
+  contents.state = {{"updates", training.learner.updates()},
+                    {"guard", training.guard.state()},
+                    {"train_seconds", train_seconds_},
+                    {"train_loss", train_loss_},
+                    {"commit", commit_},
+                    {"model", record_.model}};
   contents.config = dump(bare_run(run_));
   save_checkpoint(folder_, contents, 1);
 }
@@ -135,7 +139,8 @@ void Cell::train(MqarSource& source, const StepOrder& order, const ModelCost& co
         train_loss_ = loss;
       }
     } catch (const Error&) {
-      fail_training(fmt::format("diverged at step {} of {} (loss {}, gradient norm {})", step_ + 1, steps, loss, norm));
+      fail_training(
+          fmt::format("diverged at step {} of {} (loss {}, gradient norm {})", step_ + 1, steps, loss, norm));
       monitor.advance(order.seconds(cost, step_, steps), 0, label_ + "  diverged");
       return;
     }

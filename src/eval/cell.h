@@ -1,7 +1,7 @@
 // One model at one learning rate: trained once, read over the grid, kept in a folder.
 //
-// The folder is a run: its checkpoint can be handed to any program. A training that was stopped goes on where it
-// was, and gives the bits of one that was not.
+// The folder is a run: its checkpoint can be handed to any program. A training that was stopped goes on where
+// it was, and gives the bits of one that was not.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ class Cell {
 
   const std::string& label() const { return label_; }  // "kata_m1 lr 0.003"
   const std::string& folder() const { return folder_; }
-  int64_t step() const { return step_; }    // of training, done
+  int64_t step() const { return step_; }  // of training, done
   bool trained() const { return failed() || step_ == run_.train.steps; }
   bool failed() const { return !record_.trouble.empty(); }
   bool has(const MqarSpec& spec) const { return record_.find(spec) != nullptr; }

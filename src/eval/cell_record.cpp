@@ -37,8 +37,8 @@ CellRecord::Entry parse_entry(const json& from) {
   CellRecord::Entry entry;
   entry.spec = {from.at("length"), from.at("pairs"), from.at("examples"), from.at("vocab"), from.at("seed")};
   entry.score.accuracy = from.at("accuracy");
-  entry.score.loss = from.at("loss").is_null() ? std::numeric_limits<double>::quiet_NaN()
-                                               : from.at("loss").get<double>();
+  entry.score.loss =
+      from.at("loss").is_null() ? std::numeric_limits<double>::quiet_NaN() : from.at("loss").get<double>();
   entry.score.examples = entry.spec.examples;
   return entry;
 }
@@ -93,12 +93,9 @@ CellRecord load_record(const std::string& folder, const std::string& key) {
 }
 
 void save_record(const std::string& folder, const CellRecord& record) {
-  json all = {{"format", format_name},
-              {"key", record.key},
-              {"model", record.model},
-              {"learning_rate", record.learning_rate},
-              {"trouble", record.trouble},
-              {"commit", record.commit},
+  json all = {{"format", format_name},     {"key", record.key},
+              {"model", record.model},     {"learning_rate", record.learning_rate},
+              {"trouble", record.trouble}, {"commit", record.commit},
               {"scores", json::array()}};
   for (const CellRecord::Entry& entry : record.scores) all["scores"].push_back(entry_json(entry));
   all["checksum"] = checksum_of(all);

@@ -1,7 +1,7 @@
 // What is known of one trained model beside its checkpoint: the scores read so far, or why there is no model.
 //
-// Kept in cell.json with a checksum. A file that does not hold, or that speaks of another training run, counts
-// as absent, with a warning.
+// Kept in cell.json with a checksum. A file that does not hold, or that speaks of another training run,
+// counts as absent, with a warning.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ struct CellRecord {
     MqarSpec spec;
     CellScore score;
   };
-  std::string key;            // everything that determines the trained weights
-  std::string model;          // name of its row when the file was written
+  std::string key;    // everything that determines the trained weights
+  std::string model;  // name of its row when the file was written
   double learning_rate = 0;
   std::string trouble;        // why the training ended without a usable model; empty = it did not
   std::string commit;         // of the program that found that

@@ -60,7 +60,8 @@ ModelCost measure_cost(const SuiteConfig& suite, const SuiteModel& model, const 
     MqarSource source({spec}, spec.examples);
     source.fill(0, batch);
     const double rows = warm_seconds([&] { learner.gradients(batch); });
-    cost.step.push_back(update + rows * static_cast<double>(suite.train.batch) / static_cast<double>(spec.examples));
+    cost.step.push_back(update +
+                        rows * static_cast<double>(suite.train.batch) / static_cast<double>(spec.examples));
   }
   for (const MqarSpec& spec : reading) {
     if (monitor.stop() != Stop::none) return {};
@@ -87,7 +88,8 @@ double StepOrder::seconds_before(const ModelCost& cost, int64_t end) const {
   for (size_t i = 0; i < cost.step.size(); ++i) {
     const int64_t steps = first_[i + 1] - first_[i];
     const int64_t begun = std::clamp<int64_t>(rest - first_[i], 0, steps);
-    seconds += cost.step[i] * (static_cast<double>(epochs) * static_cast<double>(steps) + static_cast<double>(begun));
+    seconds += cost.step[i] *
+               (static_cast<double>(epochs) * static_cast<double>(steps) + static_cast<double>(begun));
   }
   return seconds;
 }

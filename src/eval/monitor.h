@@ -1,7 +1,7 @@
 // One progress bar over work of many kinds, and the question whether to go on.
 //
-// Work is counted in expected seconds, measured beforehand, so that the bar and its ETA are right although the
-// steps of one model cost several times those of another.
+// Work is counted in expected seconds, measured beforehand, so that the bar and its ETA are right although
+// the steps of one model cost several times those of another.
 #pragma once
 
 #include <chrono>
@@ -36,11 +36,11 @@ class Monitor {
   Stop stop_ = Stop::none;
 
   std::optional<Progress> progress_;
-  double unit_ = 1;       // expected seconds of one step of the bar
-  double done_ = 0;       // expected seconds done
-  int64_t drawn_ = 0;     // steps of the bar
+  double unit_ = 1;    // expected seconds of one step of the bar
+  double done_ = 0;    // expected seconds done
+  int64_t drawn_ = 0;  // steps of the bar
   int64_t total_ = 0;
-  int64_t tokens_ = 0;    // since the last one
+  int64_t tokens_ = 0;  // since the last one
 };
 
 }  // namespace kata

@@ -22,7 +22,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .3em .8em; text-align: right; border-bottom: 1px solid #e3e6e8; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 th { border-bottom: 2px solid #9aa3ab; }
-pre { background: #f5f7f8; padding: 1em; overflow-x: auto; font-size: 13px; line-height: 1.4; }
+pre { background: #f5f7f8; padding: 1em; white-space: pre-wrap; font-size: 13px; line-height: 1.4; }
 )";
 
 // The accuracy of a model in a cell; NaN where there is none.
@@ -93,8 +93,8 @@ std::string failures(const SuiteResults& results) {
   for (const ModelResult& model : results.models)
     for (const RateResult& rate : model.rates)
       if (!rate.trouble.empty())
-        items += fmt::format("<li>{} at learning rate {:.4g}: {}</li>\n", xml_text(model.name), rate.learning_rate,
-                             xml_text(rate.trouble));
+        items += fmt::format("<li>{} at learning rate {:.4g}: {}</li>\n", xml_text(model.name),
+                             rate.learning_rate, xml_text(rate.trouble));
   return items.empty() ? "" : "<h2>Trainings that failed</h2>\n<ul>\n" + items + "</ul>\n";
 }
 
@@ -104,14 +104,20 @@ std::string report_html(const SuiteResults& results) {
   const ResultTable table = result_table(results);
   std::string out = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width\">\n<title>kataeval: {0}</title>\n<style>{1}</style>\n"
-      "</head>\n<body>\n<h1>{0}</h1>\n<p class=\"meta\">commit {2}, {3}{4}</p>\n",
+      "<meta name=\"viewport\" content=\"width=device-width\">\n<title>kataeval: "
+      "{0}</title>\n<style>{1}</style>\n"
+      "</head>\n<body>\n<h1>kataeval --suite {0}</h1>\n<p class=\"meta\">commit {2}, {3}{4}</p>\n",
       xml_text(results.title()), style, xml_text(results.commit), results.date,
       results.complete() ? "" : "; not complete: the run was stopped, the same command goes on");
-  if (!results.models.empty()) out += svg_charts({length_chart(results), state_chart(results)});
+  if (!results.models.empty())
+    out += svg_charts({length_chart(results), state_chart(results)}) +
+           "<p class=\"notes\">* = trained on this length and number of pairs. On the left the models stand "
+           "side by side, "
+           "so that none hides another.</p>\n";
   out += "<h2>Results</h2>\n" + html_table(table) + "<div class=\"notes\">\n";
   for (const std::string& note : table.notes) out += "<p>" + xml_text(note) + ".</p>\n";
-  out += "</div>\n" + failures(results) + "<h2>Config</h2>\n<pre>" + xml_text(dump(results.suite)) + "</pre>\n";
+  out +=
+      "</div>\n" + failures(results) + "<h2>Config</h2>\n<pre>" + xml_text(dump(results.suite)) + "</pre>\n";
   return out + "</body>\n</html>\n";
 }
 

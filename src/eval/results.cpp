@@ -75,7 +75,8 @@ std::vector<std::string> model_row(const SuiteResults& results, const ModelResul
     const bool scored = best && best->scores[i];
     row.push_back(scored ? fmt::format("{:.3f}", best->scores[i]->accuracy) : best ? "-" : "failed");
   }
-  for (const size_t i : cells_of_new_lengths(results.grid)) row.push_back(with_commas(model.state_entries[i]));
+  for (const size_t i : cells_of_new_lengths(results.grid))
+    row.push_back(with_commas(model.state_entries[i]));
   row.push_back(with_commas(model.parameters));
   row.push_back(best && best->learning_rate > 0 ? fmt::format("{:.3g}", best->learning_rate) : "-");
   row.push_back(best && best->train_seconds ? fmt::format("{:.1f}", *best->train_seconds) : "-");
@@ -100,9 +101,9 @@ const RateResult* ModelResult::best() const {
   const RateResult* best = nullptr;
   for (const RateResult& rate : rates) {
     if (!rate.trouble.empty() || rate.mean_accuracy() < 0) continue;
-    const bool better = !best || (rate.complete() != best->complete()
-                                      ? rate.complete()
-                                      : rate.mean_accuracy() > best->mean_accuracy());
+    const bool better =
+        !best || (rate.complete() != best->complete() ? rate.complete()
+                                                      : rate.mean_accuracy() > best->mean_accuracy());
     if (better) best = &rate;
   }
   return best;
@@ -118,8 +119,8 @@ bool SuiteResults::complete() const {
 }
 
 std::string SuiteResults::title() const {
-  return fmt::format("{}{}{}{}", suite.suite, quick ? " --quick" : "", checkpoint.empty() ? "" : " --checkpoint ",
-                     checkpoint);
+  return fmt::format("{}{}{}{}", suite.suite, quick ? " --quick" : "",
+                     checkpoint.empty() ? "" : " --checkpoint ", checkpoint);
 }
 
 Json to_json(const SuiteResults& results) {
@@ -163,17 +164,20 @@ ResultTable result_table(const SuiteResults& results) {
   table.rows.push_back(head);
   for (const ModelResult& model : results.models) table.rows.push_back(model_row(results, model));
 
-  table.notes.push_back(fmt::format(
-      "columns LxP: accuracy on examples of L tokens with P pairs, the mean over examples of the fraction of labelled "
-      "positions answered right{}",
-      marked ? "; * = trained on this length and number of pairs" : ""));
   table.notes.push_back(
-      "state@L: numbers that a sequence of L tokens leaves in the states of all layers, the mass included (convolution "
+      fmt::format("columns LxP: accuracy on examples of L tokens with P pairs, the mean over examples of the "
+                  "fraction of labelled "
+                  "positions answered right{}",
+                  marked ? "; * = trained on this length and number of pairs" : ""));
+  table.notes.push_back(
+      "state@L: numbers that a sequence of L tokens leaves in the states of all layers, the mass included "
+      "(convolution "
       "windows aside)");
   const bool choice = std::any_of(results.models.begin(), results.models.end(),
                                   [](const ModelResult& model) { return model.rates.size() > 1; });
   if (choice)
-    table.notes.push_back("lr: the learning rate with the best mean accuracy over the grid; results.json has all");
+    table.notes.push_back(
+        "lr: the learning rate with the best mean accuracy over the grid; results.json has all");
   return table;
 }
 

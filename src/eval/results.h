@@ -12,13 +12,13 @@ namespace kata {
 
 struct RateResult {  // one trained model
   double learning_rate = 0;
-  std::string trouble;                   // why its training ended without a usable model; empty = it did not
-  std::optional<double> train_seconds;   // unknown for a checkpoint
-  std::optional<double> train_loss;      // of the last step
-  std::string commit;                    // of the program that trained it, where known
+  std::string trouble;                  // why its training ended without a usable model; empty = it did not
+  std::optional<double> train_seconds;  // unknown for a checkpoint
+  std::optional<double> train_loss;     // of the last step
+  std::string commit;                   // of the program that trained it, where known
   std::vector<std::optional<CellScore>> scores;  // per cell; none = not read yet
 
-  bool complete() const;  // every cell has its score, or the training failed for good
+  bool complete() const;         // every cell has its score, or the training failed for good
   double mean_accuracy() const;  // over the cells that have a score; -1 without one
 };
 

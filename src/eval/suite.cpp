@@ -39,9 +39,9 @@ void add_reading(Work& work, const ModelCost& cost, const std::vector<GridCell>&
 }
 
 bool has_work(const Cell& cell, const std::vector<GridCell>& grid) {
-  return !cell.failed() && (!cell.trained() || std::any_of(grid.begin(), grid.end(), [&](const GridCell& point) {
-           return !cell.has(point.spec);
-         }));
+  return !cell.failed() &&
+         (!cell.trained() || std::any_of(grid.begin(), grid.end(),
+                                         [&](const GridCell& point) { return !cell.has(point.spec); }));
 }
 
 Work work_left(const SuiteConfig& suite, const std::vector<Model>& models, const StepOrder& order,
@@ -63,10 +63,12 @@ Work work_left(const SuiteConfig& suite, const std::vector<Model>& models, const
 
 std::string estimate_text(const SuiteConfig& suite, bool quick, const Work& work) {
   const std::string left =
-      fmt::format("estimate: about {} on {} threads for {} trainings of {} steps and {} readings", human_seconds(work.seconds),
-                  thread_count(), work.trainings, suite.steps(), work.readings);
+      fmt::format("estimate: about {} on {} threads for {} trainings of {} steps and {} readings",
+                  human_seconds(work.seconds), thread_count(), work.trainings, suite.steps(), work.readings);
   return quick ? left
-               : left + "; --quick runs a small version in about a minute; what is finished is kept, the same command goes on";
+               : left +
+                     "; --quick runs a small version in about a minute; what is finished is kept, the same "
+                     "command goes on";
 }
 
 std::string summary(const RateResult& result, const std::vector<GridCell>& grid) {
@@ -74,15 +76,17 @@ std::string summary(const RateResult& result, const std::vector<GridCell>& grid)
   if (!result.trouble.empty()) return result.trouble;
   for (size_t i = 0; i < grid.size(); ++i)
     if (result.scores[i])
-      text += fmt::format("{}{} {:.3f}", text.empty() ? "" : ", ", grid[i].name(), result.scores[i]->accuracy);
+      text +=
+          fmt::format("{}{} {:.3f}", text.empty() ? "" : ", ", grid[i].name(), result.scores[i]->accuracy);
   return "accuracy " + text;
 }
 
 void note_cached(const Cell& cell, const std::vector<GridCell>& grid, Monitor& monitor) {
   const RateResult result = cell.result(grid);
-  monitor.note(fmt::format("{}: kept from before{}: {}", cell.label(),
-                           result.commit == commit() ? "" : fmt::format(" (trained by commit {})", result.commit),
-                           summary(result, grid)));
+  monitor.note(
+      fmt::format("{}: kept from before{}: {}", cell.label(),
+                  result.commit == commit() ? "" : fmt::format(" (trained by commit {})", result.commit),
+                  summary(result, grid)));
 }
 
 void work_on(Cell& cell, const std::vector<GridCell>& grid, const Model& model, MqarSource* source,
@@ -94,8 +98,8 @@ void work_on(Cell& cell, const std::vector<GridCell>& grid, const Model& model, 
   const RateResult result = cell.result(grid);
   if (!result.complete()) return;
   const std::string how = fresh && !cell.failed()
-                              ? fmt::format("trained in {}, loss {:.4f}; ", human_seconds(*result.train_seconds),
-                                            *result.train_loss)
+                              ? fmt::format("trained in {}, loss {:.4f}; ",
+                                            human_seconds(*result.train_seconds), *result.train_loss)
                               : "";
   monitor.note(fmt::format("{}: {}{}", cell.label(), how, summary(result, grid)));
 }
@@ -172,13 +176,15 @@ SuiteResults run_suite(const SuiteConfig& suite, bool quick, const std::string& 
   return results;
 }
 
-SuiteResults run_checkpoint(const SuiteConfig& suite, bool quick, const std::string& checkpoint, Monitor& monitor) {
+SuiteResults run_checkpoint(const SuiteConfig& suite, bool quick, const std::string& checkpoint,
+                            Monitor& monitor) {
   const std::vector<GridCell> grid = grid_of(suite);
   InferenceModel loaded(checkpoint);
   LanguageModel& model = loaded.model();
   if (model.config().vocab < suite.task.vocab)
     fail(ExitCode::usage,
-         "{}: the model's vocabulary of {} is smaller than the {} of the suite's task; give a model trained on it, or "
+         "{}: the model's vocabulary of {} is smaller than the {} of the suite's task; give a model trained "
+         "on it, or "
          "--set task.vocab={}",
          loaded.checkpoint_folder(), model.config().vocab, suite.task.vocab, model.config().vocab);
   SuiteResults results = empty_results(suite, quick, grid);
@@ -221,7 +227,8 @@ std::string checkpoint_name(const std::string& checkpoint) {
 }
 
 void write_results(const SuiteResults& results, const std::string& output, const std::string& extra_json) {
-  const std::string json = to_json(results).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  const std::string json =
+      to_json(results).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   write_file_atomic(output + "/results.json", json);
   if (!extra_json.empty()) write_file_atomic(extra_json, json);
   write_file_atomic(output + "/report.html", report_html(results));

@@ -41,12 +41,13 @@ std::string find_suite(const std::string& name, const std::vector<std::string>& 
   }
   if (names.empty())
     fail(ExitCode::usage,
-         "no suite is found: neither configs/suites here nor near the program; give the suite's file with --config");
+         "no suite is found: neither configs/suites here nor near the program; give the suite's file with "
+         "--config");
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   const std::string near = nearest_name(name, names);
-  fail(ExitCode::usage, "--suite {}: no such suite{}; there is: {}", printable(name),
-       near.empty() ? "" : fmt::format("; did you mean {}?", near), joined(names));
+  fail(ExitCode::usage, "--suite {}: no such suite{}; the suites are: {}", printable(name),
+       near.empty() ? "" : fmt::format(" (did you mean {}?)", near), joined(names));
 }
 
 }  // namespace kata

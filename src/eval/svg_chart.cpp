@@ -45,8 +45,8 @@ std::string marker(size_t series, double x, double y) {
 
 std::string text_at(double x, double y, const std::string& anchor, double size, const std::string& text,
                     const std::string& more = "") {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" font-size=\"{}\" {}>{}</text>\n", x, y, anchor,
-                     size, more, xml_text(text));
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" font-size=\"{}\" {}>{}</text>\n", x,
+                     y, anchor, size, more, xml_text(text));
 }
 
 class Panel {
@@ -87,19 +87,24 @@ class Panel {
     std::string out = text_at(begin, 22, "start", 15, chart_.title, "font-weight=\"600\"");
     for (int i = 0; i <= 5; ++i) {
       const double y = at_y(i / 5.0);
-      out += fmt::format("<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#e3e6e8\"/>\n", begin,
-                         end, y, y);
+      out +=
+          fmt::format("<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#e3e6e8\"/>\n",
+                      begin, end, y, y);
       out += text_at(begin - 8, y + 4, "end", 12, fmt::format("{:.1f}", i / 5.0));
     }
     for (const ChartTick& tick : chart_.ticks) {
       const double x = at_x(tick.x);
-      out += fmt::format("<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#e3e6e8\"/>\n", x, x,
-                         top, floor + 5);
+      out +=
+          fmt::format("<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#e3e6e8\"/>\n",
+                      x, x, top, floor + 5);
       out += text_at(x, floor + 19, "middle", 12, tick.label);
-      if (!tick.second_line.empty()) out += text_at(x, floor + 33, "middle", 11, tick.second_line, "fill=\"#66707a\"");
+      if (!tick.second_line.empty())
+        out += text_at(x, floor + 33, "middle", 11, tick.second_line, "fill=\"#66707a\"");
     }
-    out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"none\" stroke=\"#9aa3ab\"/>\n",
-                       begin, top, end - begin, floor - top);
+    out += fmt::format(
+        "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"none\" "
+        "stroke=\"#9aa3ab\"/>\n",
+        begin, top, end - begin, floor - top);
     out += text_at((begin + end) / 2, panel_height - 12, "middle", 12, chart_.x_label);
     const double middle = (top + floor) / 2;
     out += text_at(offset_ + 18, middle, "middle", 12, "accuracy",
@@ -131,7 +136,8 @@ class Panel {
 std::vector<ChartTick> log_ticks(double low, double high, size_t most) {
   for (const std::vector<double>& factors : {std::vector<double>{1, 2, 5}, {1, 3}, {1}}) {
     std::vector<ChartTick> ticks;
-    const int first = static_cast<int>(std::floor(std::log10(low))), last = static_cast<int>(std::ceil(std::log10(high)));
+    const int first = static_cast<int>(std::floor(std::log10(low))),
+              last = static_cast<int>(std::ceil(std::log10(high)));
     for (int power = first; power <= last; ++power)
       for (const double factor : factors) {
         const double x = factor * std::pow(10, power);
@@ -150,16 +156,19 @@ std::string svg_charts(const std::vector<Chart>& charts) {
   const auto legend_rows = static_cast<double>((series.size() + columns - 1) / columns);
   const double height = panel_height + 8 + legend_rows * legend_row;
   std::string out = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+      "height=\"{1:.0f}\" "
       "font-family=\"system-ui, Helvetica, Arial, sans-serif\" fill=\"#22282d\">\n"
       "<rect width=\"{0:.0f}\" height=\"{1:.0f}\" fill=\"#fff\"/>\n",
       width, height);
-  for (size_t i = 0; i < charts.size(); ++i) out += Panel(charts[i], panel_width * static_cast<double>(i)).draw();
+  for (size_t i = 0; i < charts.size(); ++i)
+    out += Panel(charts[i], panel_width * static_cast<double>(i)).draw();
   for (size_t i = 0; i < series.size(); ++i) {
     const double x = left + legend_column * static_cast<double>(i % columns);
     const double y = panel_height + legend_row * (0.5 + static_cast<double>(i / columns));
-    out += fmt::format("<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" stroke-width=\"2\"/>",
-                       x, x + 28, y, y, colours[i % colours.size()]);
+    out += fmt::format(
+        "<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" stroke-width=\"2\"/>", x,
+        x + 28, y, y, colours[i % colours.size()]);
     out += marker(i, x + 14, y);
     constexpr size_t longest = 22;  // characters that fit in a column
     std::string name = series[i].name;

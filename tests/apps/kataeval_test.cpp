@@ -1,5 +1,5 @@
-// kataeval through its command line: what it prints and writes, how it stops, and every way to hand it something
-// wrong.
+// kataeval through its command line: what it prints and writes, how it stops, and every way to hand it
+// something wrong.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -116,7 +116,8 @@ TEST(KataEval, InterruptedItKeepsWhatItHasAndGoesOn) {
     EXPECT_EQ(stopped.exit_code, 130) << stopped.err;
     EXPECT_NE(stopped.err.find("interrupted before the end"), std::string::npos) << stopped.err;
     EXPECT_FALSE(s.results().at("complete"));
-    const ProgramResult next = s.run({"--suite", "tiny", "--set", "train.steps=20000", "--time-limit", "0.005"});
+    const ProgramResult next =
+        s.run({"--suite", "tiny", "--set", "train.steps=20000", "--time-limit", "0.005"});
     EXPECT_EQ(next.exit_code, 0) << next.err;
     EXPECT_NE(next.err.find("softmax lr 0.001: goes on after step "), std::string::npos) << next.err;
     EXPECT_NE(next.err.find("the time limit was reached before the end"), std::string::npos) << next.err;
@@ -144,7 +145,8 @@ TEST(KataEval, EvaluatesACheckpoint) {
 TEST(KataEval, WrongCheckpoints) {
   const Suite s;
   ASSERT_EQ(s.tiny().exit_code, 0);
-  const std::string folder = s.cell("kata_m1"), weights = folder + "/checkpoints/step-00000004/model.safetensors";
+  const std::string folder = s.cell("kata_m1"),
+                    weights = folder + "/checkpoints/step-00000004/model.safetensors";
   expect_error(s.tiny({"--checkpoint", "nowhere"}), 3, {"nowhere", "No such file"});
   expect_error(s.tiny({"--checkpoint", "configs"}), 3, {"configs", "holds no checkpoint"});
   expect_error(s.tiny({"--checkpoint", folder, "--set", "task.vocab=50"}), 2,
@@ -171,13 +173,15 @@ TEST(KataEval, WrongSuites) {
   expect_error(s.tiny({"--config", "nowhere.yaml"}), 2, {"nowhere.yaml", "No such file"});
   expect_error(s.run({"--suite", "mqar", "--config", "configs/suites/tiny.yaml"}), 2,
                {"--suite mqar", "configs/suites/tiny.yaml is the suite tiny"});
-  expect_error(s.tiny({"--set", "train.stepps=3"}), 2, {"--set train.stepps=3", "train.steps"});
+  expect_error(s.tiny({"--set", "train.stepps=3"}), 2, {"--set train.stepps=3", "did you mean 'steps'?"});
   expect_error(s.tiny({"--set", "train.steps"}), 2, {"--set train.steps"});
   expect_error(s.tiny({"--set", "train.steps=many"}), 2, {"train.steps", "many"});
   expect_error(s.tiny({"--set", "evaluation=[{length: 16, pairs: 9, examples: 1}]"}), 2,
                {"evaluation.0.pairs", "at most 4"});
-  expect_error(s.tiny({"--set", "train.learning_rates=[1e-3, 1e-3]"}), 2, {"learning_rates", "0.001", "twice"});
-  spill(s.dir / "no_quick.yaml", std::string(Suite::config).substr(0, std::string(Suite::config).find("quick:")));
+  expect_error(s.tiny({"--set", "train.learning_rates=[1e-3, 1e-3]"}), 2,
+               {"learning_rates", "0.001", "twice"});
+  spill(s.dir / "no_quick.yaml",
+        std::string(Suite::config).substr(0, std::string(Suite::config).find("quick:")));
   expect_error(s.tiny({"--quick", "--config", "no_quick.yaml"}), 2, {"no_quick.yaml", "--quick"});
   spill(s.dir / "broken.yaml", "suite: [");
   expect_error(s.tiny({"--config", "broken.yaml"}), 2, {"broken.yaml:"});
@@ -190,7 +194,8 @@ TEST(KataEval, WrongArguments) {
   expect_error(s.tiny({"--device", "gpu"}), 2, {"--device gpu", "auto, cpu"});
   expect_error(s.tiny({"--log-level", "loud"}), 2, {"loud"});
   expect_error(s.tiny({"--quik"}), 2, {"--quik", "--help"});
-  for (const char* limit : {"0", "-1", "soon", "nan"}) expect_error(s.tiny({"--time-limit", limit}), 2, {"--time-limit"});
+  for (const char* limit : {"0", "-1", "soon", "nan"})
+    expect_error(s.tiny({"--time-limit", limit}), 2, {"--time-limit"});
   for (const char* size : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
     expect_error(s.tiny({}, {.environment = {{size, "2"}}}), 5, {"2 processes", size});
   EXPECT_FALSE(s.exists("runs"));

@@ -57,7 +57,8 @@ CellScore score_of(LanguageModel& model, const GridCell& cell) {
   return score;
 }
 
-// Two examples of two pairs. The model answers both questions of the first one rightly, and one of the second.
+// Two examples of two pairs. The model answers both questions of the first one rightly, and one of the
+// second.
 TEST(Metric, ByHand) {
   const GridCell cell{{16, 2, 2, vocab, 7}};
   const MqarData data(cell.spec);
@@ -151,8 +152,8 @@ TEST(Grid, OfTheFullSuite) {
 TEST(Grid, TwoEqualCellsAreRefused) {
   const test::TinySuite tiny(
       {"evaluation=[{length: 32, pairs: 4, examples: 5}, {length: 32, pairs: 4, examples: 6}]"});
-  EXPECT_TRUE(
-      test::fails_with(ExitCode::usage, {"evaluation", "length 32", "4 pairs"}, [&] { grid_of(tiny.suite); }));
+  EXPECT_TRUE(test::fails_with(ExitCode::usage, {"evaluation", "length 32", "4 pairs"},
+                               [&] { grid_of(tiny.suite); }));
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ CellScore accuracy(double value) {
 SuiteResults sample() {
   SuiteResults results;
   results.suite.suite = "sample";
-  results.grid = {{{64, 8, 100, 512, 1}, true}, {{128, 16, 100, 512, 2}, false}, {{128, 32, 100, 512, 3}, false}};
+  results.grid = {
+      {{64, 8, 100, 512, 1}, true}, {{128, 16, 100, 512, 2}, false}, {{128, 32, 100, 512, 3}, false}};
   ModelResult model;
   model.name = "kata_m1";
   model.parameters = 1234567;
@@ -56,10 +57,10 @@ TEST(Results, TheFirstOfTheBestRatesIsReported) {
 TEST(Results, Table) {
   SuiteResults results = sample();
   const ResultTable table = result_table(results);
-  EXPECT_EQ(table.rows[0], (std::vector<std::string>{"model", "64x8*", "128x16", "128x32", "state@64", "state@128",
-                                                     "parameters", "lr", "train s"}));
-  EXPECT_EQ(table.rows[1], (std::vector<std::string>{"kata_m1", "1.000", "0.500", "0.125", "999", "1,000", "1,234,567",
-                                                     "0.003", "1.2"}));
+  EXPECT_EQ(table.rows[0], (std::vector<std::string>{"model", "64x8*", "128x16", "128x32", "state@64",
+                                                     "state@128", "parameters", "lr", "train s"}));
+  EXPECT_EQ(table.rows[1], (std::vector<std::string>{"kata_m1", "1.000", "0.500", "0.125", "999", "1,000",
+                                                     "1,234,567", "0.003", "1.2"}));
   const std::string text = table_text(table);
   EXPECT_NE(text.find("\nmodel    64x8*  128x16"), std::string::npos) << text;
   EXPECT_NE(text.find("\nkata_m1  1.000   0.500"), std::string::npos) << text;

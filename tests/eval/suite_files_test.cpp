@@ -12,14 +12,19 @@ TEST(SuiteFiles, FindsByNameAndNamesTheNearest) {
   const test::TempDir dir;
   const std::string first = dir / "first", second = dir / "second";
   for (const std::string& folder : {first, second}) std::filesystem::create_directory(folder);
-  for (const char* path : {"first/mqar.yaml", "second/mqar.yaml", "second/induction.yaml", "second/README.md"})
+  for (const char* path :
+       {"first/mqar.yaml", "second/mqar.yaml", "second/induction.yaml", "second/README.md"})
     test::write_bytes(dir / path, "");
   EXPECT_EQ(find_suite("mqar", {first, second}), first + "/mqar.yaml");
   EXPECT_EQ(find_suite("induction", {first, second}), second + "/induction.yaml");
-  EXPECT_TRUE(fails_with(ExitCode::usage, {"--suite mqra: no such suite; did you mean mqar?", "induction, mqar"},
-                         [&] { find_suite("mqra", {first, second}); }));
+  EXPECT_TRUE(fails_with(ExitCode::usage,
+                         {"--suite mqra: no such suite (did you mean mqar?)", "induction, mqar"}, [&] {
+                           find_suite("mqra", {first, second});
+                         }));
   for (const char* name : {"", "README", "../first/mqar", "mqar.yaml", "x\ny"})
-    EXPECT_TRUE(fails_with(ExitCode::usage, {"no such suite"}, [&] { find_suite(name, {first, second}); })) << name;
+    EXPECT_TRUE(fails_with(ExitCode::usage, {"no such suite"}, [&] {
+      find_suite(name, {first, second});
+    })) << name;
   EXPECT_TRUE(fails_with(ExitCode::usage, {"--config"}, [&] { find_suite("mqar", {dir / "nowhere"}); }));
 }
 
@@ -29,7 +34,8 @@ TEST(SuiteFiles, ThoseThatShipAreFoundFromTheProgram) {
 
 // Both versions of every suite that ships are valid.
 TEST(SuiteFiles, ThoseThatShipLoad) {
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(KATA_SOURCE_DIR) + "/configs/suites")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(KATA_SOURCE_DIR) + "/configs/suites")) {
     if (entry.path().extension() != ".yaml") continue;
     for (const bool quick : {false, true}) {
       const SuiteConfig suite = load_suite_config(entry.path().string(), quick, {});
@@ -41,7 +47,8 @@ TEST(SuiteFiles, ThoseThatShipLoad) {
 
 // The published training: 22,624 steps, 778 million tokens.
 TEST(SuiteFiles, TheFullRecallSuiteIsThePublishedMixture) {
-  const SuiteConfig suite = load_suite_config(std::string(KATA_SOURCE_DIR) + "/configs/suites/mqar.yaml", false, {});
+  const SuiteConfig suite =
+      load_suite_config(std::string(KATA_SOURCE_DIR) + "/configs/suites/mqar.yaml", false, {});
   EXPECT_EQ(suite.steps(), 22624);
   int64_t tokens = 0;
   for (const TaskSegment& segment : suite.task.segments) tokens += segment.examples * segment.length;

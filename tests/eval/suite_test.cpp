@@ -23,7 +23,8 @@ std::string scores(const SuiteResults& results) {
   const auto json = to_json(results);
   std::string text;
   for (const auto& [name, model] : json.at("models").items())
-    for (const auto& rate : model.at("rates")) text += name + rate.at("scores").dump() + rate.at("failed").dump() + "\n";
+    for (const auto& rate : model.at("rates"))
+      text += name + rate.at("scores").dump() + rate.at("failed").dump() + "\n";
   return text;
 }
 
@@ -192,7 +193,8 @@ TEST(Suite, DamagedScoresAreReadAnew) {
   const auto times = tiny.training_times();
   const std::string path = tiny.files("cell.json").at(0), good = file_bytes(path);
   const size_t accuracy = good.find("\"accuracy\": ") + std::string("\"accuracy\": ").size();
-  std::vector<std::string> damaged = {"", "{", "[]", "{}", "null", good.substr(0, good.size() / 2), good + "x"};
+  std::vector<std::string> damaged = {"",        "{", "[]", "{}", "null", good.substr(0, good.size() / 2),
+                                      good + "x"};
   damaged.push_back(good);
   damaged.back()[accuracy] = damaged.back()[accuracy] == '0' ? '1' : '0';  // a better score by hand
   for (const std::string& text : damaged) {

@@ -48,7 +48,8 @@ TEST(SvgChart, Orientation) {
   chart.series = {{"a", {{64, 1.0}, {128, 0.0}}}};
   const std::string svg = svg_charts({chart});
   double x0 = 0, y0 = 0, x1 = 0, y1 = 0;
-  ASSERT_EQ(std::sscanf(svg.c_str() + svg.find("<path d=\"M") + 10, "%lf,%lf L%lf,%lf", &x0, &y0, &x1, &y1), 4);
+  ASSERT_EQ(std::sscanf(svg.c_str() + svg.find("<path d=\"M") + 10, "%lf,%lf L%lf,%lf", &x0, &y0, &x1, &y1),
+            4);
   EXPECT_LT(x0, x1);
   EXPECT_LT(y0, y1);
 }
