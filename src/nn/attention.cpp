@@ -98,10 +98,10 @@ class AdditiveAttention : public Attention {
     return MapKind::psd_sum;
   }
 
-  // The quadratic form does (d + dv) T / 2 operations a token, the chunked one 2 n dv plus its own tiles.
+  // A token takes T (d + dv) operations in the quadratic form and 4 n dv in the chunked one: equal near T = 2 n.
   LinearAttention settings(int64_t time) const {
     LinearAttention chosen = settings_;
-    if (automatic_) chosen.form = time / 2 > 2 * settings_.map.features() ? Form::chunked : Form::quadratic;
+    if (automatic_) chosen.form = time > 2 * settings_.map.features() ? Form::chunked : Form::quadratic;
     return chosen;
   }
   int64_t columns() const { return width_ + (settings_.read == Read::normalised ? 1 : 0); }

@@ -22,10 +22,12 @@ struct MatmulSize {
 };
 
 namespace cpu {
-// residual may be null; its rows lie residual_stride apart.
+// residual may be null; its rows lie residual_stride apart. transposed: scratch [k, n] where
+// matmul_transposes, else null (null is always right, and slower).
 template <class T>
-void matmul_forward(T* y, const T* x, const T* w, const T* residual, int64_t residual_stride,
+void matmul_forward(T* y, const T* x, const T* w, const T* residual, int64_t residual_stride, T* transposed,
                     const MatmulSize& size);
+bool matmul_transposes(const MatmulSize& size);
 template <class T>
 void matmul_backward_input(T* dx, const T* dy, const T* w, bool accumulate, const MatmulSize& size);
 // partial: scratch of [matmul_partials(size), n, k]; the number does not fall as m grows.
@@ -50,10 +52,15 @@ inline void matmul_forward(Context& ctx, const Tensor& y, const Tensor& x, const
                            const Tensor& residual = Tensor()) {
   const MatmulSize size = matmul_size("matmul", y, x, w);
   if (residual.defined()) require_shape("matmul", "residual", residual, y.shape(), y.dtype());
+  Arena::Scope scope(ctx.arena);
+  Tensor transposed;
+  if (cpu::matmul_transposes(size))
+    transposed = ctx.arena.take("matmul w transposed", w.dtype(), {size.k, size.n});
   if (ctx.planning()) return;
   dispatch_float(y.dtype(), [&]<class T>() {
     const T* added = residual.defined() ? residual.as<T>() : nullptr;
-    cpu::matmul_forward<T>(y.as<T>(), x.as<T>(), w.as<T>(), added, added ? residual.stride(0) : 0, size);
+    cpu::matmul_forward<T>(y.as<T>(), x.as<T>(), w.as<T>(), added, added ? residual.stride(0) : 0,
+                           transposed.defined() ? transposed.as<T>() : nullptr, size);
   });
 }
 

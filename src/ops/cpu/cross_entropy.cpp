@@ -92,7 +92,7 @@ void compute_logits(const CrossEntropyScratch<T>& scratch, const T* x, const T* 
   for_tile(labelled, product.m, copy_rows, [&](int64_t i, int64_t r) {
     std::copy_n(x + r * product.k, product.k, scratch.x + i * product.k);
   });
-  matmul_forward<T>(scratch.logits, scratch.x, table, nullptr, 0, product);
+  matmul_forward<T>(scratch.logits, scratch.x, table, nullptr, 0, static_cast<T*>(nullptr), product);
 }
 
 }  // namespace
