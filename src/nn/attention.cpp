@@ -98,7 +98,8 @@ class AdditiveAttention : public Attention {
     return MapKind::psd_sum;
   }
 
-  // A token takes T (d + dv) operations in the quadratic form and 4 n dv in the chunked one: equal near T = 2 n.
+  // A token takes T (d + dv) operations in the quadratic form and 4 n dv in the chunked one: equal near T = 2
+  // n.
   LinearAttention settings(int64_t time) const {
     LinearAttention chosen = settings_;
     if (automatic_) chosen.form = time > 2 * settings_.map.features() ? Form::chunked : Form::quadratic;
