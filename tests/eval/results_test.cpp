@@ -74,7 +74,8 @@ TEST(Results, JsonHoldsNoNumberThatIsNone) {
   SuiteResults results = sample();
   results.models[0].rates[0].scores[0]->loss = std::numeric_limits<double>::infinity();
   results.models[0].rates[1].scores[0]->loss = std::numeric_limits<double>::quiet_NaN();
-  const auto json = nlohmann::json::parse(to_json(results).dump());
+  const auto json = to_json(results);
+  EXPECT_EQ(nlohmann::ordered_json::parse(json.dump()), json);
   EXPECT_TRUE(json.at("results").at("kata_m1").at("64x8").at("loss").is_null());
   EXPECT_EQ(json.at("results").at("kata_m1").at("128x32").at("accuracy"), 0.125);
   EXPECT_EQ(json.at("models").at("kata_m1").at("best_learning_rate"), 3e-3);

@@ -100,10 +100,16 @@ TEST(Suite, AnotherGridIsReadWithoutTraining) {
   EXPECT_TRUE(other.complete());
   EXPECT_EQ(other.models[1].rates[0].scores[1]->examples, 12);
   EXPECT_TRUE(tiny.says("0 trainings of 9 steps and 2 readings")) << tiny.printed;
+  const auto record = nlohmann::json::parse(file_bytes(tiny.files("cell.json").at(0)));
+  EXPECT_EQ(record.at("scores").size(), 3u) << "one was there, it is not read twice";
   // The first grid's scores are still there.
   tiny.set({});
   tiny.run();
   EXPECT_FALSE(tiny.says("estimate")) << tiny.printed;
+  // The seed of a cell follows from its place: elsewhere it has other examples.
+  tiny.set({"evaluation=[{length: 32, pairs: 4, examples: 10}, {length: 16, pairs: 2, examples: 30}]"});
+  tiny.run();
+  EXPECT_TRUE(tiny.says("0 trainings of 9 steps and 4 readings")) << tiny.printed;
 }
 
 TEST(Suite, WhatChangesTheWeightsIsTrainedAnew) {
