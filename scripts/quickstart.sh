@@ -57,9 +57,12 @@ make_corpus() {
   echo "$now" >"$stamp"
 }
 
-# A run without a checkpoint holds nothing to go on from.
+# A run without a checkpoint holds nothing to go on from. A finished one is opened all the same: katatrain then refuses
+# a config that is no longer the run's.
 train() {
   if [ -e "$run/checkpoints/latest" ]; then
+    [ "$(cat "$run/checkpoints/latest")" != "$(printf 'step-%08d' "$(sed -n 's/^  steps: //p' "$run/config.yaml")")" ] ||
+      echo "$run is finished; ./scripts/quickstart.sh --fresh trains it again"
     "$bin/katatrain" --config configs/quickstart.yaml --output "$run" --resume ||
       fail "$run could not be continued, the reason is above; ./scripts/quickstart.sh --fresh starts over"
   else

@@ -20,13 +20,16 @@ Stop Monitor::stop() {
 }
 
 void Monitor::expect(double seconds, double largest_piece) {
-  constexpr double most_steps = 1000;
-  constexpr int64_t lines = 40;  // where the output is not a terminal
+  constexpr double most_steps = 100'000;
+  // Where the output is not a terminal: lines in all, more of them when they would be further apart than
+  // that.
+  constexpr double lines = 40, apart = 600;
   unit_ = std::max({seconds / most_steps, largest_piece, 1e-9});
   total_ = std::max<int64_t>(static_cast<int64_t>(seconds / unit_), 1);
   done_ = 0;
   drawn_ = tokens_ = 0;
-  progress_.emplace(total_, 0, std::max<int64_t>(total_ / lines, 1));
+  const double every = static_cast<double>(total_) / std::max(lines, seconds / apart);
+  progress_.emplace(total_, 0, std::max<int64_t>(static_cast<int64_t>(every), 1));
 }
 
 void Monitor::advance(double seconds, int64_t tokens, const std::string& text) {

@@ -112,8 +112,7 @@ std::string report_html(const SuiteResults& results) {
   if (!results.models.empty())
     out += svg_charts({length_chart(results), state_chart(results)}) +
            "<p class=\"notes\">* = trained on this length and number of pairs. On the left the models stand "
-           "side by side, "
-           "so that none hides another.</p>\n";
+           "side by side, so that none hides another.</p>\n";
   out += "<h2>Results</h2>\n" + html_table(table) + "<div class=\"notes\">\n";
   for (const std::string& note : table.notes) out += "<p>" + xml_text(note) + ".</p>\n";
   out +=

@@ -164,15 +164,11 @@ ResultTable result_table(const SuiteResults& results) {
   table.rows.push_back(head);
   for (const ModelResult& model : results.models) table.rows.push_back(model_row(results, model));
 
-  table.notes.push_back(
-      fmt::format("columns LxP: accuracy on examples of L tokens with P pairs, the mean over examples of the "
-                  "fraction of labelled "
-                  "positions answered right{}",
-                  marked ? "; * = trained on this length and number of pairs" : ""));
-  table.notes.push_back(
-      "state@L: numbers that a sequence of L tokens leaves in the states of all layers, the mass included "
-      "(convolution "
-      "windows aside)");
+  table.notes = {
+      fmt::format("LxP: accuracy on examples of L tokens with P pairs{}",
+                  marked ? "; * = in distribution: trained on this length and number of pairs" : ""),
+      "accuracy: mean over examples of the fraction of labelled positions whose argmax is the label",
+      "state@L: numbers that L tokens leave in all layers' states, mass included, convolution windows aside"};
   const bool choice = std::any_of(results.models.begin(), results.models.end(),
                                   [](const ModelResult& model) { return model.rates.size() > 1; });
   if (choice)

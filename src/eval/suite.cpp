@@ -184,8 +184,7 @@ SuiteResults run_checkpoint(const SuiteConfig& suite, bool quick, const std::str
   if (model.config().vocab < suite.task.vocab)
     fail(ExitCode::usage,
          "{}: the model's vocabulary of {} is smaller than the {} of the suite's task; give a model trained "
-         "on it, or "
-         "--set task.vocab={}",
+         "on it, or --set task.vocab={}",
          loaded.checkpoint_folder(), model.config().vocab, suite.task.vocab, model.config().vocab);
   SuiteResults results = empty_results(suite, quick, grid);
   results.checkpoint = loaded.checkpoint_folder();
