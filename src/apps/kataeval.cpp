@@ -1,6 +1,5 @@
 // kataeval: trains the small models of a suite and reads them over its grid, or reads one checkpoint over it.
 
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 
@@ -112,14 +111,13 @@ int run(int argc, char** argv) {
   app.add_option("--output", options.output,
                  "folder of results and trained models (default: runs/eval-NAME...)");
   app.add_option("--time-limit", options.time_limit, "minutes after which it stops; the same command goes on")
-      ->check(CLI::PositiveNumber);
+      ->check(minutes());
   add_config_options(app, options.shared)
       ->description("YAML file of the suite, instead of the one found by name");
   add_device_option(app, options.shared);
   add_log_options(app, options.shared);
   app.footer(example);
   if (!parse(app, argc, argv, options.shared)) return 0;
-  if (std::isnan(options.time_limit)) fail(ExitCode::usage, "--time-limit nan: expected minutes above 0");
   if (suite->count() == 0) fail(ExitCode::usage, "--suite is missing; try kataeval --suite mqar --quick");
   check_device(options.shared);
   return static_cast<int>(evaluate(options));

@@ -88,7 +88,7 @@ int run(int argc, char** argv) {
   app.add_flag("--list-mixers", options.list_mixers, "print the table of mixers, and stop");
   app.add_option("--steps", options.steps, "the same as --set train.steps=N")->check(CLI::PositiveNumber);
   app.add_option("--time-limit", options.time_limit, "minutes after which the run saves and stops")
-      ->check(CLI::PositiveNumber);
+      ->check(minutes());
   add_device_option(app, options.shared);
   add_log_options(app, options.shared);
   app.footer(example);

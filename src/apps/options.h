@@ -2,6 +2,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,15 +37,22 @@ inline CLI::Option* add_config_options(CLI::App& app, SharedOptions& options) {
   return app.add_option("--config", options.config, "YAML file of the run");
 }
 
-// As CLI::Range, but a NaN is outside as well.
-inline CLI::Validator within(double low, double high) {
+// As CLI::Range and CLI::PositiveNumber, but a NaN does not pass.
+inline CLI::Validator number(const std::string& what, const std::function<bool(double)>& accepted) {
   return CLI::Validator(
-      [low, high](const std::string& text) {
+      [=](const std::string& text) {
         double value = 0;
-        const bool inside = CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
-        return inside ? std::string() : fmt::format("{} is not a number in [{}, {}]", text, low, high);
+        const bool good = CLI::detail::lexical_cast(text, value) && accepted(value);
+        return good ? std::string() : fmt::format("{} is not {}", text, what);
       },
-      fmt::format("in [{}, {}]", low, high));
+      "");
+}
+inline CLI::Validator within(double low, double high) {
+  return number(fmt::format("a number from {} to {}", low, high),
+                [=](double x) { return x >= low && x <= high; });
+}
+inline CLI::Validator minutes() {
+  return number("a number of minutes above 0", [](double x) { return x > 0 && std::isfinite(x); });
 }
 
 // False when --help or --version was answered. Bad arguments are ExitCode::usage.

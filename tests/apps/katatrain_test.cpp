@@ -109,7 +109,8 @@ TEST(KataTrainErrors, Arguments) {
   expect_error(w.train({"--nonsense"}), 2, {"--nonsense"});
   expect_error(w.train({"--steps", "-3"}), 2, {"--steps"});
   expect_error(w.train({"--steps", "many"}), 2, {"--steps"});
-  expect_error(w.train({"--time-limit", "0"}), 2, {"--time-limit"});
+  for (const char* minutes : {"0", "-1", "nan", "inf", "soon"})
+    expect_error(w.train({"--time-limit", minutes}), 2, {"--time-limit"});
   expect_error(w.train({"--log-level", "loud"}), 2, {"loud", "info"});
   expect_error(w.train({"--device", "tpu"}), 2, {"tpu", "cpu"});
   expect_error(w.train({"--device", "cuda"}), 5, {"CUDA"});
