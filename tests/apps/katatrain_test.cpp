@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "apps/workspace.h"
+#include "base/crc32.h"
 
 namespace kata {
 namespace {
@@ -237,6 +238,63 @@ TEST(KataTrainErrors, DamagedCheckpoint) {
     spill(path, good);
   }
   EXPECT_EQ(w.run("katagen", {"--checkpoint", step, "--tokens", "1"}).exit_code, 0);
+}
+
+std::string hex(uint32_t value) {
+  return fmt::format("{:08x}", value);
+}
+
+// The checkpoint folder with other bytes in model.safetensors, every checksum made to fit them.
+void replace_model(const std::string& folder, const std::string& bytes) {
+  spill(folder + "/model.safetensors", bytes);
+  std::string text = slurp(folder + "/state.json");
+  const nlohmann::json files = nlohmann::json::parse(text).at("files");
+  const auto& old = files.at("model.safetensors");
+  const auto set = [&](const std::string& from, const std::string& to) {
+    const size_t at = text.find(from, text.find("\"model.safetensors\""));
+    ASSERT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+  };
+  set(old.at("crc32").get<std::string>(), hex(crc32(bytes)));
+  set(std::to_string(old.at("bytes").get<size_t>()), std::to_string(bytes.size()));
+  const size_t digits = text.rfind("\"checksum\": \"") + 13;
+  text.replace(digits, 8, "00000000");
+  text.replace(digits, 8, hex(crc32(text)));
+  spill(folder + "/state.json", text);
+}
+
+// Files whose checksums are right and whose contents are not: written by another program, or on purpose.
+TEST(KataTrainErrors, IntactCheckpointWithImpossibleContents) {
+  const Workspace w;
+  ASSERT_EQ(w.train({"--steps", "4"}).exit_code, 0);
+  const std::string folder = w.newest(), path = w.dir / folder, good = slurp(path + "/model.safetensors");
+  const std::vector<std::string> generate = {"--checkpoint", folder, "--tokens", "1"};
+  replace_model(path, good);
+  ASSERT_EQ(w.run("katagen", generate).exit_code, 0) << "the test's own checksums are wrong";
+
+  std::string nan = good;
+  nan.replace(nan.size() - 4, 4, std::string("\x00\x00\xc0\x7f", 4));  // the last float
+  replace_model(path, nan);
+  expect_error(w.run("katagen", generate), 3, {folder + "/model.safetensors", "nan"});
+
+  // The second tensor lies 4 bytes further in front, inside the first one's end.
+  std::string overlap = good;
+  const std::string key = "\"data_offsets\":[";
+  size_t at = overlap.find(key, overlap.find(key) + 1) + key.size();
+  for (const char ends : {',', ']'}) {
+    const size_t end = overlap.find(ends, at);
+    std::string moved = std::to_string(std::stoll(overlap.substr(at, end - at)) - 4);
+    moved.insert(0, end - at - moved.size(), ' ');
+    overlap.replace(at, end - at, moved);
+    at = end + 1;
+  }
+  replace_model(path, overlap);
+  expect_error(w.run("katagen", generate), 3, {"model.safetensors", "overlaps"});
+
+  std::string renamed = good;
+  renamed.replace(renamed.find("\"embedding.weight\""), 18, "\"embedding.wEight\"");
+  replace_model(path, renamed);
+  expect_error(w.run("katagen", generate), 3, {"embedding.weight", "embedding.wEight"});
 }
 
 }  // namespace
