@@ -332,8 +332,7 @@ def parse():
     parser.add_argument("--build", default="build/cpu", help="build folder of our programs")
     parser.add_argument("--rounds", type=int, default=5, help="turns of every contender")
     parser.add_argument("--steps", type=int, default=20, help="timed steps of a turn")
-    parser.add_argument("--warmup", type=int, default=20,
-                        help="steps before them (tokens_per_s of a run is smoothed over about ten)")
+    parser.add_argument("--warmup", type=int, default=20, help="steps before them")
     parser.add_argument("--eager-only", action="store_true", help="leave torch.compile out")
     parser.add_argument("--json", metavar="FILE", help="also write all numbers to FILE")
     parser.add_argument("--require", type=float, metavar="RATIO",

@@ -21,8 +21,8 @@ void Progress::advance(int64_t tokens, const std::string& text) {
   last_ = now;
   ++done_;
   if (seconds > 0) {
-    const double rate = static_cast<double>(tokens) / seconds;
-    rate_ = rate_ == 0 ? rate : 0.9 * rate_ + 0.1 * rate;
+    step_rate_ = static_cast<double>(tokens) / seconds;
+    rate_ = rate_ == 0 ? step_rate_ : 0.9 * rate_ + 0.1 * step_rate_;
   }
   if (terminal_ || done_ % every_ == 0 || done_ == total_ || done_ == start_ + 1) draw(text);
 }

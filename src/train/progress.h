@@ -17,7 +17,7 @@ class Progress {
   void advance(int64_t tokens, const std::string& text);
   // A line of its own (validation, checkpoint), above the bar.
   void note(const std::string& text);
-  double tokens_per_second() const { return rate_; }  // smoothed over the last steps
+  double tokens_per_second() const { return step_rate_; }  // of the last step
 
  private:
   void draw(const std::string& text);
@@ -27,7 +27,8 @@ class Progress {
   bool terminal_;
   bool line_open_ = false;
   Clock::time_point begin_, last_;
-  double rate_ = 0;
+  double step_rate_ = 0;
+  double rate_ = 0;  // smoothed over the last steps, for the eye
 };
 
 std::string human_seconds(double seconds);  // "1:05", "2:01:09"

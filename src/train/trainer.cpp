@@ -132,7 +132,7 @@ ExitCode Trainer::run() {
   progress.note(fmt::format("{}: {} parameters, {} of memory, {}", options_.output,
                             learner_.model().parameters().count(), human_bytes(learner_.memory().total()),
                             step_ > 0 ? fmt::format("continuing at step {}", step_) : "from the start"));
-  while (step_ < steps && !interrupted() && !out_of_time()) {
+  while (step_ < steps && !interrupted()) {
     const StepResult result = take_step();
     progress.advance(batch_.shape.tokens(),
                      fmt::format("loss {:.4f}{}", result.loss, result.applied ? "" : " (skipped)"));
@@ -149,8 +149,9 @@ ExitCode Trainer::run() {
       validate(metrics, progress);
     log.write(metrics);
     if (due(config_.train.checkpoint_every)) save(log, progress);
+    if (out_of_time()) break;  // after a step, so that every call gets on
   }
-  if (step_ > saved_) save(log, progress);
+  if (step_ != saved_) save(log, progress);  // step 0 as well: what was started can be resumed
   if (step_ < steps)
     progress.note(fmt::format("stopped at step {} of {}; go on with --resume", step_, steps));
   return step_ < steps && interrupted() ? ExitCode::interrupted : ExitCode::ok;

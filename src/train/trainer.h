@@ -62,7 +62,7 @@ class Trainer {
   Batch batch_;
   int64_t step_ = 0;    // steps done
   int64_t tokens_ = 0;  // tokens seen
-  int64_t saved_ = 0;   // step of the newest checkpoint
+  int64_t saved_ = -1;  // step of the newest checkpoint; -1: none yet
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
