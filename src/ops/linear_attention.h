@@ -1,11 +1,15 @@
-// Linear attention with a feature map: one function in three forms (MATH 1, 2).
+// Linear attention with a feature map: one function in three forms (MATH 1, 2, 3).
 //
-//   A[t,s] = <f(sqrt(sigma) q_t), f(sqrt(sigma) k_s)>, s <= t         D_t = sum_s A[t,s]
+//   A[t,s] = exp(sum of log a over s + 1 .. t) <f(sqrt(sigma) q_t), f(sqrt(sigma) k_s)>, s <= t
+//   D_t = sum_s A[t,s]
 //   raw:         o_t = sum_s A[t,s] v_s
 //   normalised:  o_t = sum_s A[t,s] v_s / D_t, and 0 (gradients too) where D_t <= 1e-20
 //
+// without a decay log a = 0. With documents (ops/documents.h) s runs over the token's own document.
+//
 // backward, with g_t = do_t / D_t and w_t = <o_t, do_t> / D_t (raw: g = do, w = 0):
 //   dA[t,s] = <g_t, v_s> - w_t        dv_s = sum_t A[t,s] g_t        dq, dk through the score
+//   dlog a_u = sum of A[t,s] dA[t,s] over s < u <= t
 //
 // Forms:
 //   quadratic   tiles of scores, no state; least work at training lengths
@@ -17,9 +21,11 @@
 // strides. Hq is a multiple of Hkv, and query head h reads key head h / (Hq / Hkv).
 // mass [B,T,Hq] = D_t unclamped, contiguous; undefined with a raw read.
 // state [B,Hkv,n,dv + 1] (raw: [B,Hkv,n,dv]), contiguous: packed features, the last column is the mass.
-// Aliasing: outputs alias no input, except that state_out may be state_in.
+// log_decay [B,T,Hkv] <= 0, contiguous, undefined without a decay; that of a document's first token is not
+// read. Aliasing: outputs alias no input, except that state_out may be state_in.
 #pragma once
 
+#include "ops/decay.h"
 #include "ops/feature_map.h"
 #include "ops/token_heads.h"
 
@@ -55,7 +61,8 @@ struct LinearAttentionForward {
   TokenHeads<const T> q, k, v;
   const T* state_in;  // null: empty
   T* state_out;       // null: not wanted
-  T* scratch;         // linear_attention_*_scratch elements
+  LogDecay<T> decay;
+  T* scratch;  // linear_attention_*_scratch elements
 };
 
 template <class T>
@@ -63,6 +70,8 @@ struct LinearAttentionBackward {
   TokenHeads<T> dq, dk, dv;
   TokenHeads<const T> d_o, q, k, v, o;
   const T* mass;  // of the forward pass; null with a raw read
+  LogDecay<T> decay;
+  T* dlog_decay;  // [B, T, Hkv]; null: not wanted
   T* scratch;
 };
 
@@ -70,6 +79,7 @@ template <class T>
 struct LinearAttentionStep {
   TokenHeads<T> o;
   TokenHeads<const T> q, k, v;
+  const T* log_decay;  // [B, Hkv]; null: none
   T* state;
   T* scratch;
 };
@@ -145,7 +155,8 @@ inline Shape state_shape(const FeatureMap& map, Read read, const AttentionSize& 
 // none.
 inline void linear_attention_forward(Context& ctx, const Tensor& o, const Tensor& mass, const Tensor& q,
                                      const Tensor& k, const Tensor& v, const LinearAttention& settings,
-                                     const Tensor& state_in = {}, const Tensor& state_out = {}) {
+                                     const Tensor& state_in = {}, const Tensor& state_out = {},
+                                     const Decay& decay = {}) {
   const char* op = "linear_attention";
   const AttentionSize size = linear_attention_size(op, settings, q, k, v, o);
   require_mass(op, mass, settings.read, size, q.dtype());
@@ -166,6 +177,7 @@ inline void linear_attention_forward(Context& ctx, const Tensor& o, const Tensor
                                                  token_heads<const T>(v),
                                                  state_in.defined() ? state_in.as<T>() : nullptr,
                                                  state_out.defined() ? state_out.as<T>() : nullptr,
+                                                 log_decay_of<T>(op, decay, size, q.dtype()),
                                                  scratch.as<T>()};
     switch (settings.form) {
       case Form::quadratic:
@@ -178,10 +190,12 @@ inline void linear_attention_forward(Context& ctx, const Tensor& o, const Tensor
   });
 }
 
-// dq, dk, dv = (shaped as q, k, v, strides free); the sequence started from the empty state.
+// dq, dk, dv = (shaped as q, k, v, strides free); the sequence started from the empty state. dlog_decay =
+// [B, T, Hkv], defined where decay.log is.
 inline void linear_attention_backward(Context& ctx, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                                       const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v,
-                                      const Tensor& o, const Tensor& mass, const LinearAttention& settings) {
+                                      const Tensor& o, const Tensor& mass, const LinearAttention& settings,
+                                      const Decay& decay = {}, const Tensor& dlog_decay = {}) {
   const char* op = "linear_attention_backward";
   const AttentionSize size = linear_attention_size(op, settings, q, k, v, o);
   linear_attention_size(op, settings, dq, dk, dv, d_o);
@@ -189,6 +203,8 @@ inline void linear_attention_backward(Context& ctx, const Tensor& dq, const Tens
   require_shape(op, "dk", dk, k.shape(), q.dtype());
   require_shape(op, "dv", dv, v.shape(), q.dtype());
   require_mass(op, mass, settings.read, size, q.dtype());
+  KATA_CHECK(dlog_decay.defined() == decay.log.defined(), "{}: log_decay and its gradient go together", op);
+  if (dlog_decay.defined()) require(op, "dlog_decay", dlog_decay, decay.log.shape(), q.dtype());
   Arena::Scope scope(ctx.arena);
   const Tensor scratch = ctx.arena.take("linear_attention_backward scratch", q.dtype(),
                                         {cpu::linear_attention_scratch(true, settings, size)});
@@ -203,6 +219,8 @@ inline void linear_attention_backward(Context& ctx, const Tensor& dq, const Tens
                                                   token_heads<const T>(v),
                                                   token_heads<const T>(o),
                                                   mass.defined() ? mass.as<T>() : nullptr,
+                                                  log_decay_of<T>(op, decay, size, q.dtype()),
+                                                  dlog_decay.defined() ? dlog_decay.as<T>() : nullptr,
                                                   scratch.as<T>()};
     switch (settings.form) {
       case Form::quadratic:
@@ -216,22 +234,26 @@ inline void linear_attention_backward(Context& ctx, const Tensor& dq, const Tens
 }
 
 // One token: q [B,Hq,d], k [B,Hkv,d], v [B,Hkv,dv] -> o [B,Hq,dv]; state is updated in place, then read.
+// log_decay: [B, Hkv] or undefined.
 inline void linear_attention_step(Context& ctx, const Tensor& o, const Tensor& q, const Tensor& k,
-                                  const Tensor& v, const Tensor& state, const FeatureMap& map, Read read) {
+                                  const Tensor& v, const Tensor& state, const FeatureMap& map, Read read,
+                                  const Tensor& log_decay = {}) {
   const char* op = "linear_attention_step";
   check(op, map);
   const AttentionSize size = attention_size(op, q, k, v, o);
   KATA_CHECK(size.width == map.width && q.rank() == 3, "{}: q {} and a map of width {}", op, q.shape().str(),
              map.width);
   require(op, "state", state, state_shape(map, read, size), q.dtype());
+  if (log_decay.defined()) require(op, "log_decay", log_decay, {size.batch, size.kv_heads}, q.dtype());
   Arena::Scope scope(ctx.arena);
   const Tensor scratch = ctx.arena.take("linear_attention_step scratch", q.dtype(),
                                         {cpu::linear_attention_step_scratch(map, read, size)});
   if (ctx.planning()) return;
   dispatch_float(q.dtype(), [&]<class T>() {
-    cpu::linear_attention_step<T>({token_heads<T>(o), token_heads<const T>(q), token_heads<const T>(k),
-                                   token_heads<const T>(v), state.as<T>(), scratch.as<T>()},
-                                  map, read, size);
+    cpu::linear_attention_step<T>(
+        {token_heads<T>(o), token_heads<const T>(q), token_heads<const T>(k), token_heads<const T>(v),
+         log_decay.defined() ? log_decay.as<T>() : nullptr, state.as<T>(), scratch.as<T>()},
+        map, read, size);
   });
 }
 

@@ -35,16 +35,19 @@ std::vector<double> row_sizes(const FeatureMap& map, const std::vector<double>& 
   return sizes;
 }
 
-// Per row (b, t, h): the sum over visible keys of |f(q)| |f(k)|, an upper bound of D.
+// Per row (b, t, h): the sum over visible keys of |f(q)| |f(k)|, decayed, an upper bound of D.
 std::vector<double> bounds(const LinearProblem& p, const LinearInputs<double>& in) {
   const auto q = row_sizes(p.map, in.q), k = row_sizes(p.map, in.k);
+  const std::vector<int32_t> starts = test::document_starts(p);
   std::vector<double> bound(q.size());
   for (int64_t b = 0; b < p.batch; ++b)
     for (int64_t h = 0; h < p.heads; ++h) {
       double sum = 0;
       for (int64_t t = 0; t < p.tokens; ++t) {
         const int64_t kv = h / (p.heads / p.kv_heads), row = (b * p.tokens + t) * p.heads + h;
-        sum += k[static_cast<size_t>((b * p.tokens + t) * p.kv_heads + kv)];
+        const auto key = static_cast<size_t>((b * p.tokens + t) * p.kv_heads + kv);
+        if (p.documents && starts[static_cast<size_t>(b * p.tokens + t)] == t) sum = 0;
+        sum = k[key] + (p.decays ? std::exp(in.log_decay[key]) : 1) * sum;
         bound[static_cast<size_t>(row)] = q[static_cast<size_t>(row)] * sum;
       }
     }
@@ -120,6 +123,7 @@ TEST_P(LinearFloat, GradientsWhereTheReadIsWellConditioned) {
     EXPECT_TRUE(test::close(f.dq, d.dq, eps * limit));
     EXPECT_TRUE(test::close(f.dk, d.dk, eps * limit));
     EXPECT_TRUE(test::close(f.dv, d.dv, eps * limit));
+    EXPECT_TRUE(test::close(f.dlog_decay, d.dlog_decay, eps * limit));
   }
 }
 
@@ -138,7 +142,14 @@ std::vector<LinearProblem> problems() {
           {psd(16, 1), n, 1, 300, 1, 1, 8, 1e-3},
           {psd(16, 1), n, 1, 300, 1, 1, 8, 1e6},
           {psd_sum(16, 2), n, 1, 300, 1, 1, 8, 1e6},
-          {{MapKind::orthant, 16, 1}, n, 1, 300, 1, 1, 8, 1e6}};
+          {{MapKind::orthant, 16, 1}, n, 1, 300, 1, 1, 8, 1e6},
+          {{MapKind::hermitian, 32, 1}, n, 1, 300, 2, 1, 16},
+          {{MapKind::quaternionic, 32, 1}, n, 1, 300, 2, 1, 16},
+          {psd(16, 1), n, 1, 300, 2, 1, 16, 1, true, false},
+          {psd(16, 2), n, 1, 300, 2, 1, 16, 1, false, true},
+          {psd_sum(16, 2), n, 1, 300, 2, 1, 16, 1, true, true},
+          {{MapKind::identity, 24, 1}, r, 1, 300, 2, 1, 16, 1, true, true},
+          {{MapKind::hermitian, 16, 1}, r, 1, 300, 2, 2, 16, 1, true, false}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Problems, LinearFloat, ::testing::ValuesIn(problems()));

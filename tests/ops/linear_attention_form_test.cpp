@@ -28,12 +28,15 @@ void expect_equal_forms(const LinearProblem& p, const FormChoice& a, const FormC
   EXPECT_TRUE(near(x.dq, y.dq, tolerance));
   EXPECT_TRUE(near(x.dk, y.dk, tolerance));
   EXPECT_TRUE(near(x.dv, y.dv, tolerance));
+  EXPECT_TRUE(near(x.dlog_decay, y.dlog_decay, tolerance));
 }
 
-class LinearForms : public ::testing::TestWithParam<std::pair<FeatureMap, Read>> {
+class LinearForms : public ::testing::TestWithParam<LinearProblem> {
  protected:
   LinearProblem problem(int64_t tokens) const {
-    return {GetParam().first, GetParam().second, 2, tokens, 2, 1, 5};
+    LinearProblem p = GetParam();
+    p.tokens = tokens;
+    return p;
   }
 };
 
@@ -57,7 +60,7 @@ TEST_P(LinearForms, AgreeAcrossTilesAndRounds) {
 TEST_P(LinearForms, StateIsHandedOverAtEveryCut) {
   const LinearProblem p = problem(9);
   const auto in = test::random_inputs(p, 1);
-  const auto whole = test::run_oracle<double>(p, in.q, in.k, in.v);
+  const auto whole = test::run_oracle(p, in);
   for (int64_t cut = 1; cut < p.tokens; ++cut)
     for (const FormChoice& first : {chunked_form(3), recurrent_form})
       for (const FormChoice& second : {chunked_form(2), recurrent_form}) {
@@ -70,8 +73,9 @@ TEST_P(LinearForms, StateIsHandedOverAtEveryCut) {
 
 TEST_P(LinearForms, ChunkedHandsOverToRecurrentAndToTheStep) {
   const LinearProblem p = problem(11);
+  if (p.documents) return;
   const auto in = test::random_inputs(p, 1);
-  const auto whole = test::run_oracle<double>(p, in.q, in.k, in.v);
+  const auto whole = test::run_oracle(p, in);
   const auto [o, state] = test::run_pieces<double>(p, {{0, 5, chunked_form(2)}, {5, 8, recurrent_form}}, in);
   std::vector<double> all = test::run_steps<double>(p, in, state, 8);
   for (size_t i = 0; i < all.size(); ++i)
@@ -80,12 +84,13 @@ TEST_P(LinearForms, ChunkedHandsOverToRecurrentAndToTheStep) {
 }
 
 TEST_P(LinearForms, StepsFromTheEmptyStateAreTheSequence) {
-  for (const LinearProblem& p :
-       {problem(6), LinearProblem{GetParam().first, GetParam().second, 3, 4, 6, 3, 2}}) {
+  LinearProblem other = problem(4);
+  other.batch = 3, other.heads = 6, other.kv_heads = 3, other.value_width = 2;
+  for (const LinearProblem& p : {problem(6), other}) {
+    if (p.documents) return;  // a step knows no documents
     const auto in = test::random_inputs(p, 1);
     const std::vector<double> empty(test::count(state_shape(p.map, p.read, p.size())));
-    EXPECT_TRUE(close(test::run_steps<double>(p, in, empty, 0),
-                      test::run_oracle<double>(p, in.q, in.k, in.v).o, 1e-10));
+    EXPECT_TRUE(close(test::run_steps<double>(p, in, empty, 0), test::run_oracle(p, in).o, 1e-10));
   }
 }
 
@@ -95,21 +100,23 @@ TEST_P(LinearForms, ThreadsAndBatchOrderChangeNoBit) {
     p.batch = batch;
     const auto in = test::cast<float>(test::random_inputs(p, 1));
     LinearInputs<float> turned = in;  // batch rows 1, 2, .., 0
-    for (auto* x : {&turned.q, &turned.k, &turned.v, &turned.d_o})
+    for (auto* x : {&turned.q, &turned.k, &turned.v, &turned.d_o, &turned.log_decay})
       std::rotate(x->begin(), x->begin() + static_cast<int64_t>(x->size()) / batch, x->end());
     for (const FormChoice& form : {quadratic_form, chunked_form(32), recurrent_form}) {
       SCOPED_TRACE(name_of(form));
       const auto one = test::run_form<float>(p, form, in);
       const auto two = test::run_form<float>(p, form, in, {true, 2});
       auto three = test::run_form<float>(p, form, turned, {true, 3});
-      for (auto* x : {&three.o, &three.mass, &three.dq, &three.dk, &three.dv})
+      for (auto* x : {&three.o, &three.mass, &three.dq, &three.dk, &three.dv, &three.dlog_decay})
         std::rotate(x->begin(), x->end() - static_cast<int64_t>(x->size()) / batch, x->end());
+      if (p.documents) three = two;  // every row has documents of its own: they cannot be turned
       for (const auto& r : {two, three}) {
         EXPECT_EQ(one.o, r.o);
         EXPECT_EQ(one.mass, r.mass);
         EXPECT_EQ(one.dq, r.dq);
         EXPECT_EQ(one.dk, r.dk);
         EXPECT_EQ(one.dv, r.dv);
+        EXPECT_EQ(one.dlog_decay, r.dlog_decay);
       }
     }
   }
@@ -117,7 +124,8 @@ TEST_P(LinearForms, ThreadsAndBatchOrderChangeNoBit) {
 
 // q, k, v of all heads in one buffer, as a fused projection leaves them; the gradients likewise.
 TEST_P(LinearForms, ViewsInOneFusedBuffer) {
-  const LinearProblem p = {GetParam().first, GetParam().second, 2, 70, 4, 2, 3};
+  LinearProblem p = problem(70);
+  p.heads = 4, p.kv_heads = 2, p.value_width = 3;
   const int64_t d = p.map.width, nq = 4 * d, nk = 2 * d, nv = 2 * 3, width = nq + nk + nv + 3, rows = 2 * 70;
   const auto in = test::random_inputs(p, 1);
   std::vector<double> fused(static_cast<size_t>(rows * width), 7), gradients(fused.size(), 7);
@@ -138,15 +146,18 @@ TEST_P(LinearForms, ViewsInOneFusedBuffer) {
     SCOPED_TRACE(name_of(form));
     const auto expected = test::run_form<double>(p, form, in);
     auto r = expected;
-    std::vector<double> d_o = in.d_o;
+    std::vector<double> d_o = in.d_o, log_decay = in.log_decay;
+    std::vector<int32_t> starts = test::document_starts(p);
     test::run_op([&](Context& ctx) {
+      const Decay decay = test::decay_tensors(log_decay, starts, p);
       const Tensor q = view(fused, 1, 4, d), k = view(fused, 1 + nq, 2, d),
                    v = view(fused, 1 + nq + nk, 2, 3);
       const Tensor o = tensor(r.o, p.o_shape()), mass = test::mass_tensor(r.mass, p);
-      linear_attention_forward(ctx, o, mass, q, k, v, settings_of(p, form));
+      linear_attention_forward(ctx, o, mass, q, k, v, settings_of(p, form), {}, {}, decay);
       linear_attention_backward(ctx, view(gradients, 1, 4, d), view(gradients, 1 + nq, 2, d),
                                 view(gradients, 1 + nq + nk, 2, 3), tensor(d_o, p.o_shape()), q, k, v, o,
-                                mass, settings_of(p, form));
+                                mass, settings_of(p, form), decay,
+                                p.decays ? tensor(r.dlog_decay, p.decay_shape()) : Tensor());
     });
     each(gradients, 1, nq, [&](double& x, size_t i) { r.dq[i] = x; });
     each(gradients, 1 + nq, nk, [&](double& x, size_t i) { r.dk[i] = x; });
@@ -162,7 +173,56 @@ TEST_P(LinearForms, ViewsInOneFusedBuffer) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Maps, LinearForms, ::testing::ValuesIn(test::maps_and_reads(8, 5)));
+std::vector<LinearProblem> problems() {
+  std::vector<LinearProblem> all;
+  for (const auto& [map, read] : test::maps_and_reads(8, 5))
+    for (const LinearProblem& p : test::faded({map, read, 2, 1, 2, 1, 5})) all.push_back(p);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Problems, LinearForms, ::testing::ValuesIn(problems()));
+
+// Documents in one row are the documents apart.
+TEST(LinearAttentionOp, DocumentsAreReadApart) {
+  for (const auto& [map, read] : test::maps_and_reads(8, 5)) {
+    LinearProblem p = {map, read, 1, 150, 2, 1, 5, 1, true, true};
+    const auto in = test::random_inputs(p, 1);
+    const std::vector<int32_t> starts = test::document_starts(p);
+    for (const FormChoice& form : {quadratic_form, chunked_form(16), recurrent_form}) {
+      SCOPED_TRACE(name_of(form));
+      const auto joined = test::run_form<double>(p, form, in);
+      for (int64_t begin = 0, end; begin < p.tokens; begin = end) {
+        for (end = begin + 1; end < p.tokens && starts[static_cast<size_t>(end)] == begin;) ++end;
+        LinearProblem alone = p;
+        alone.documents = false;
+        alone.tokens = end - begin;
+        const auto cut = [&](const std::vector<double>& x) {
+          const auto row = static_cast<int64_t>(x.size()) / p.tokens;
+          return std::vector<double>(x.begin() + begin * row, x.begin() + end * row);
+        };
+        const auto apart = test::run_form<double>(
+            alone, form, {cut(in.q), cut(in.k), cut(in.v), cut(in.d_o), cut(in.log_decay)});
+        EXPECT_TRUE(near(cut(joined.o), apart.o, 1e-10));
+        EXPECT_TRUE(near(cut(joined.dq), apart.dq, 1e-10));
+        EXPECT_TRUE(near(cut(joined.dk), apart.dk, 1e-10));
+        EXPECT_TRUE(near(cut(joined.dv), apart.dv, 1e-10));
+        EXPECT_TRUE(near(cut(joined.dlog_decay), apart.dlog_decay, 1e-10));
+      }
+    }
+  }
+}
+
+// A factor of e^-1e6 between two tokens leaves the finer ones around it alone.
+TEST(LinearAttentionOp, OneStrongDecayDoesNotBlurTheOthers) {
+  const LinearProblem p = {psd(8, 1), Read::raw, 1, 200, 1, 1, 4, 1, true, false};
+  auto in = test::random_inputs(p, 1);
+  for (size_t t = 0; t < 200; ++t) in.log_decay[t] = t % 37 == 5 ? -1e6 : -1e-3 * static_cast<double>(t % 7);
+  const auto expected = test::run_oracle(p, in);
+  for (const FormChoice& form : {quadratic_form, chunked_form(64), recurrent_form})
+    EXPECT_TRUE(
+        close(test::run_form<float>(p, form, test::cast<float>(in), test::forward_only).o, expected.o, 1e-6))
+        << name_of(form);
+}
 
 // One head with so many features that they are built in steps and cut into blocks; the step likewise.
 TEST(LinearAttentionOp, ManyFeaturesOfOneHead) {
@@ -183,7 +243,7 @@ TEST(LinearAttentionOp, ManyHeads) {
   const auto in = test::random_inputs(p, 1);
   const auto [o, state] =
       test::run_pieces<double>(p, {{0, 17, chunked_form(4)}, {17, 40, chunked_form(8)}}, in);
-  const auto whole = test::run_oracle<double>(p, in.q, in.k, in.v);
+  const auto whole = test::run_oracle(p, in);
   EXPECT_TRUE(close(o, whole.o, 1e-9));
   EXPECT_TRUE(close(state, whole.state, 1e-12));
 }

@@ -42,21 +42,26 @@ struct ChunkPlan {
 template <class T>
 struct ChunkScratch {
   ChunkScratch(T* base, const ChunkPlan& plan, const FeatureMap& map, int64_t value_width)
-      : slices(base), tile(slices, map, value_width) {
+      : slices(base), tile(slices, map, value_width, plan.chunk) {
     ut = slices.take(plan.chunk * map.width);
     lifted = slices.take(has_lift(map) ? plan.chunk * map.width : 0);
     f = slices.take(plan.chunk * plan.step);
     x = slices.take(std::max(plan.chunk, query_tile) * plan.columns);
     xt = slices.take(plan.columns * plan.chunk);
     mass = slices.take(query_tile);
+    read_decay = slices.take(plan.chunk);
+    write_decay = slices.take(plan.chunk);
+    row = slices.take(map.width);
   }
   Slices<T> slices;
   ScoreTile<T> tile;
-  T* ut;      // [width][chunk]: sqrt(sigma) * lifted q or k of a chunk
-  T* lifted;  // [chunk][width]
-  T* f;       // [step][chunk]: features or their gradient
-  T *x, *xt;  // [chunk][columns] and transposed: [V, 1] or [do / D, -<o, do> / D]
-  T* mass;    // [query_tile]
+  T* ut;                        // [width][chunk]: sqrt(sigma) * lifted q or k of a chunk
+  T* lifted;                    // [chunk][width]
+  T* f;                         // [step][chunk]: features or their gradient
+  T *x, *xt;                    // [chunk][columns] and transposed: [V, 1] or [do / D, -<o, do> / D]
+  T* mass;                      // [query_tile]
+  T *read_decay, *write_decay;  // [chunk]
+  T* row;                       // [width]
 };
 
 struct ChunkPair {
@@ -118,11 +123,18 @@ class ChunkWalk {
     }
   }
 
-  // state rows of block j += f^T x, f the features of the loaded rows
-  void update(const ChunkPair& pair, int64_t j, const ChunkScratch<T>& scratch, const ChunkSpan& span) const {
+  ChunkDecay<T> decay(const ChunkScratch<T>& scratch, const LogDecay<T>& log, const ChunkPair& pair,
+                      const ChunkSpan& span) const {
+    return ChunkDecay<T>::of(HeadDecay<T>(log, pair.b, pair.kv), span.begin, span.end, scratch.read_decay,
+                             scratch.write_decay);
+  }
+
+  // state rows of block j = f^T x + keep state, f the features of the loaded rows
+  void update(const ChunkPair& pair, int64_t j, const ChunkScratch<T>& scratch, const ChunkSpan& span,
+              T keep) const {
     for_each_step(j, [&](int64_t begin, int64_t end) {
       gemm(Op::none, Op::none, end - begin, plan.columns, span.count(), T(1),
-           features(scratch, span, begin, end), plan.chunk, scratch.x, plan.columns, T(1), state(pair, begin),
+           features(scratch, span, begin, end), plan.chunk, scratch.x, plan.columns, keep, state(pair, begin),
            plan.columns);
     });
   }

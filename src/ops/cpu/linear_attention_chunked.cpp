@@ -1,8 +1,9 @@
 // Linear attention in chunks: scores inside a chunk, a state between chunks (ops/cpu/chunk_walk.h).
 //
-// Forward, state S exclusive at the chunk:         [num, mass] = f(Q) S + inside,   S += f(K)^T [V, 1]
-// Backward, G = [do / D, -<o, do> / D]:            df(Q) = G S^T, chunks ascending;
-//   R = sum of f(Q)^T G over the later chunks:     df(K) = [V, 1] R^T, dv = f(K) R, chunks descending
+// Forward, state S exclusive at the chunk:         [num, mass] = g f(Q) S + inside,   S = a S + f(K)^T h [V,
+// 1] Backward, G = [do / D, -<o, do> / D]:            df(Q) = g G S^T, chunks ascending;
+//   R = a R + f(Q)^T g G over the later chunks:    df(K) = h [V, 1] R^T, dv = h f(K) R, chunks descending
+// with g, h, a the decay from the chunk's start to a token, from a token to the end, and over the chunk.
 //
 // Floor: per token and head 4 n (dv + 1) operations between chunks (backward 10 n (dv + 1): an update of S,
 // one of R, and three products with them) and C / 2 pairs of the quadratic form inside.
@@ -52,6 +53,7 @@ class ForwardPass {
     const int64_t group = walk_.size.group();
     for (int64_t c = begin; c < end; ++c) {
       const ChunkSpan span = walk_.span(c);
+      const ChunkDecay<T> decay = walk_.decay(scratch, call_.decay, pair, span);
       const bool empty = c == 0 && call_.state_in == nullptr;
       for (int64_t i = 0; i < group; ++i) {
         T* out = walk_.part(pair, j, c - begin) + i * plan.chunk * plan.columns;
@@ -61,11 +63,13 @@ class ForwardPass {
         }
         walk_.load_rows(scratch, head_rows(call_.q, pair.b, pair.kv * group + i), span);
         walk_.read(out, plan.columns, pair, j, scratch, span);
+        scale_rows(out, decay.read, span.count(), plan.columns);
       }
       if (c + 1 == plan.chunks && call_.state_out == nullptr) continue;
       walk_.load_rows(scratch, head_rows(call_.k, pair.b, pair.kv), span);
       walk_.load_values(scratch, head_rows(call_.v, pair.b, pair.kv), span);
-      walk_.update(pair, j, scratch, span);
+      scale_rows(scratch.x, decay.write, span.count(), plan.columns);
+      walk_.update(pair, j, scratch, span, decay.total);
     }
   }
 
@@ -76,6 +80,7 @@ class ForwardPass {
     const bool normalised = call_.mass != nullptr;
     const ChunkSpan span = walk_.span(c);
     const Rows<T> o = head_rows(call_.o, pair.b, h);
+    const HeadDecay<T> decay(call_.decay, pair.b, pair.kv);
     for (int64_t begin = span.begin; begin < span.end; begin += query_tile) {
       const int64_t end = std::min(begin + query_tile, span.end);
       for (int64_t t = begin; t < end; ++t) {
@@ -84,7 +89,7 @@ class ForwardPass {
       }
       scratch.tile.forward(o, normalised ? scratch.mass : nullptr, head_rows(call_.q, pair.b, h),
                            head_rows(call_.k, pair.b, pair.kv), head_rows(call_.v, pair.b, pair.kv),
-                           {begin, end, span.begin});
+                           {begin, end, std::max(span.begin, decay.first_seen(begin))}, decay);
       if (!normalised) continue;
       for (int64_t t = begin; t < end; ++t) {
         call_.mass[(pair.b * walk_.size.tokens + t) * walk_.size.heads + h] = scratch.mass[t - begin];
@@ -130,6 +135,7 @@ class BackwardPass {
       for (int64_t c = (plan.chunks - 1) / plan.round * plan.round; c >= 0; c -= plan.round)
         descending_round(first, count, c, std::min(plan.chunks, c + plan.round));
     }
+    finish_decay_gradients(call_, walk_.size);
   }
 
  private:
@@ -167,17 +173,20 @@ class BackwardPass {
     const int64_t group = walk_.size.group();
     for (int64_t c = begin; c < end; ++c) {
       const ChunkSpan span = walk_.span(c);
+      const ChunkDecay<T> decay = walk_.decay(scratch, call_.decay, pair, span);
       for (int64_t i = 0; i < group; ++i) {
         const int64_t h = pair.kv * group + i;
         T* dut = walk_.part(pair, j, c - begin) + i * walk_.size.width * walk_.plan.chunk;
         load_gradients(scratch, pair, h, span.begin, span.end);
+        scale_rows(scratch.x, decay.read, span.count(), walk_.plan.columns);
         walk_.load_rows(scratch, head_rows(call_.q, pair.b, h), span);
         walk_.read_backward(dut, pair, j, scratch, span);
       }
       if (c + 1 == walk_.plan.chunks) continue;
       walk_.load_rows(scratch, head_rows(call_.k, pair.b, pair.kv), span);
       walk_.load_values(scratch, head_rows(call_.v, pair.b, pair.kv), span);
-      walk_.update(pair, j, scratch, span);
+      scale_rows(scratch.x, decay.write, span.count(), walk_.plan.columns);
+      walk_.update(pair, j, scratch, span, decay.total);
     }
   }
 
@@ -186,6 +195,7 @@ class BackwardPass {
     const ChunkSpan span = walk_.span(c);
     const int64_t group = walk_.size.group(), width = walk_.size.width;
     const Rows<T> dk = head_rows(call_.dk, pair.b, pair.kv), dv = head_rows(call_.dv, pair.b, pair.kv);
+    const HeadDecay<T> decay(call_.decay, pair.b, pair.kv);
     zero_rows(dk, span.begin, span.end, width);
     zero_rows(dv, span.begin, span.end, walk_.size.value_width);
     for (int64_t i = 0; i < group; ++i) {
@@ -198,10 +208,12 @@ class BackwardPass {
         load_gradients(scratch, pair, h, begin, end);
         scratch.tile.backward(dq, dk, dv, q, head_rows(call_.k, pair.b, pair.kv),
                               head_rows(call_.v, pair.b, pair.kv), {scratch.x, walk_.plan.columns},
-                              call_.mass != nullptr, {begin, end, span.begin});
+                              call_.mass != nullptr,
+                              {begin, end, std::max(span.begin, decay.first_seen(begin))}, decay);
       }
       walk_.add_transposed_parts(dq, pair, slot, i * width * walk_.plan.chunk, span);
-      lift_rows_backward(dq, q, span.begin, span.end, walk_.map);
+      query_rows_backward(dq, q, span.begin, span.end, decay_gradients(call_, walk_.size, pair.b, h),
+                          walk_.map, scratch.row);
     }
   }
 
@@ -210,21 +222,26 @@ class BackwardPass {
     const int64_t group = walk_.size.group();
     for (int64_t c = end - 1; c >= begin; --c) {
       const ChunkSpan span = walk_.span(c);
-      T* dut = walk_.part(pair, j, c - begin);
+      const ChunkDecay<T> decay = walk_.decay(scratch, call_.decay, pair, span);
+      T *dut = walk_.part(pair, j, c - begin), *dv = dut + walk_.size.width * walk_.plan.chunk;
       walk_.load_rows(scratch, head_rows(call_.k, pair.b, pair.kv), span);
       walk_.load_values(scratch, head_rows(call_.v, pair.b, pair.kv), span);
-      walk_.read(dut + walk_.size.width * walk_.plan.chunk, walk_.size.value_width, pair, j, scratch, span);
+      scale_rows(scratch.x, decay.write, span.count(), walk_.plan.columns);
+      walk_.read(dv, walk_.size.value_width, pair, j, scratch, span);
+      scale_rows(dv, decay.write, span.count(), walk_.size.value_width);
       walk_.read_backward(dut, pair, j, scratch, span);
       if (c == 0) continue;
       for (int64_t h = pair.kv * group; h < (pair.kv + 1) * group; ++h) {
         load_gradients(scratch, pair, h, span.begin, span.end);
+        scale_rows(scratch.x, decay.read, span.count(), walk_.plan.columns);
         walk_.load_rows(scratch, head_rows(call_.q, pair.b, h), span);
-        walk_.update(pair, j, scratch, span);
+        walk_.update(pair, j, scratch, span, h == pair.kv * group ? decay.total : T(1));
       }
     }
   }
 
   void add_key_parts(const ChunkPair& pair, int64_t c, int64_t slot) const {
+    const ChunkScratch<T> scratch = walk_.thread_scratch();
     const ChunkSpan span = walk_.span(c);
     const int64_t width = walk_.size.value_width, offset = walk_.size.width * walk_.plan.chunk;
     const Rows<T> dk = head_rows(call_.dk, pair.b, pair.kv), dv = head_rows(call_.dv, pair.b, pair.kv);
@@ -236,7 +253,9 @@ class BackwardPass {
         for (int64_t e = 0; e < width; ++e) row[e] += part[e];
       }
     walk_.add_transposed_parts(dk, pair, slot, 0, span);
-    lift_rows_backward(dk, head_rows(call_.k, pair.b, pair.kv), span.begin, span.end, walk_.map);
+    key_rows_backward(dk, head_rows(call_.k, pair.b, pair.kv), span.begin, span.end,
+                      decay_gradients(call_, walk_.size, pair.b, pair.kv * walk_.size.group()), walk_.map,
+                      scratch.row);
   }
 
   LinearAttentionBackward<T> call_;

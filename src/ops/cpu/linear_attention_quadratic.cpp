@@ -11,7 +11,9 @@ namespace {
 template <class T>
 struct ForwardScratch {
   ForwardScratch(T* base, const LinearAttention& settings, const AttentionSize& size)
-      : slices(base), tile(slices, settings.map, size.value_width), mass(slices.take(query_tile)) {}
+      : slices(base),
+        tile(slices, settings.map, size.value_width, size.tokens),
+        mass(slices.take(query_tile)) {}
   Slices<T> slices;
   ScoreTile<T> tile;
   T* mass;
@@ -21,18 +23,18 @@ template <class T>
 struct BackwardScratch {
   BackwardScratch(T* base, const LinearAttention& settings, const AttentionSize& size)
       : slices(base),
-        tile(slices, settings.map, size.value_width),
-        g(slices.take(query_tile * (size.value_width + 1))) {}
+        tile(slices, settings.map, size.value_width, size.tokens),
+        g(slices.take(query_tile * (size.value_width + 1))),
+        row(slices.take(size.width)) {}
   Slices<T> slices;
   ScoreTile<T> tile;
-  T* g;
+  T *g, *row;
 };
 
 template <class T>
 void backward_tile(const LinearAttentionBackward<T>& call, const LinearAttention& settings,
-                   const AttentionSize& size, T* scratch_base, int64_t b, int64_t h, int64_t begin,
-                   int64_t end, const Rows<T>& dk, const Rows<T>& dv) {
-  const BackwardScratch<T> scratch(scratch_base, settings, size);
+                   const AttentionSize& size, const BackwardScratch<T>& scratch, int64_t b, int64_t h,
+                   int64_t begin, int64_t end, const Rows<T>& dk, const Rows<T>& dv) {
   const bool normalised = settings.read == Read::normalised;
   const int64_t kv = h / size.group(), columns = state_columns(settings.read, size.value_width);
   for (int64_t t = begin; t < end; ++t)
@@ -41,10 +43,11 @@ void backward_tile(const LinearAttentionBackward<T>& call, const LinearAttention
                       size.value_width);
   const Rows<T> dq = head_rows(call.dq, b, h);
   const Rows<const T> q = head_rows(call.q, b, h);
+  const HeadDecay<T> decay(call.decay, b, kv);
   zero_rows(dq, begin, end, size.width);
   scratch.tile.backward(dq, dk, dv, q, head_rows(call.k, b, kv), head_rows(call.v, b, kv),
-                        {scratch.g, columns}, normalised, {begin, end, 0});
-  lift_rows_backward(dq, q, begin, end, settings.map);
+                        {scratch.g, columns}, normalised, {begin, end, decay.first_seen(begin)}, decay);
+  query_rows_backward(dq, q, begin, end, decay_gradients(call, size, b, h), settings.map, scratch.row);
 }
 
 }  // namespace
@@ -68,10 +71,12 @@ void linear_attention_quadratic_forward(const LinearAttentionForward<T>& call,
     const int64_t begin = (tiles - 1 - unit % tiles) * query_tile;  // the longest first
     const int64_t end = std::min(begin + query_tile, size.tokens), kv = h / size.group();
     const Rows<T> o = head_rows(call.o, b, h);
+    const HeadDecay<T> decay(call.decay, b, kv);
     zero_rows(o, begin, end, size.value_width);
     std::fill_n(scratch.mass, query_tile, T(0));
     scratch.tile.forward(o, normalised ? scratch.mass : nullptr, head_rows(call.q, b, h),
-                         head_rows(call.k, b, kv), head_rows(call.v, b, kv), {begin, end, 0});
+                         head_rows(call.k, b, kv), head_rows(call.v, b, kv),
+                         {begin, end, decay.first_seen(begin)}, decay);
     if (!normalised) return;
     for (int64_t t = begin; t < end; ++t) {
       call.mass[(b * size.tokens + t) * size.heads + h] = scratch.mass[t - begin];
@@ -88,12 +93,15 @@ void linear_attention_quadratic_backward(const LinearAttentionBackward<T>& call,
   backward_over_tiles(
       call.dk, call.dv, call.scratch, size,
       [&](int64_t b, int64_t h, int64_t begin, int64_t end, const Rows<T>& dk, const Rows<T>& dv) {
-        backward_tile(call, settings, size, thread_scratch + thread_index() * stride, b, h, begin, end, dk,
-                      dv);
+        const BackwardScratch<T> scratch(thread_scratch + thread_index() * stride, settings, size);
+        backward_tile(call, settings, size, scratch, b, h, begin, end, dk, dv);
       },
       [&](int64_t b, int64_t kv, int64_t begin, int64_t end) {
-        lift_rows_backward(head_rows(call.dk, b, kv), head_rows(call.k, b, kv), begin, end, settings.map);
+        const BackwardScratch<T> scratch(thread_scratch + thread_index() * stride, settings, size);
+        key_rows_backward(head_rows(call.dk, b, kv), head_rows(call.k, b, kv), begin, end,
+                          decay_gradients(call, size, b, kv * size.group()), settings.map, scratch.row);
       });
+  finish_decay_gradients(call, size);
 }
 
 #define KATA_INSTANTIATE(T)                                                                          \

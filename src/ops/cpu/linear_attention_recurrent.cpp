@@ -1,7 +1,7 @@
 // Linear attention token by token: the step of generation, and the same over a whole sequence.
 //
 // Floor of the step: memory. The state, n (dv + 1) numbers a key head, is read and written once: the update
-// S += f(k) [v, 1]^T and the read f(q)^T S of a row happen while the row is in the first-level cache.
+// S = a S + f(k) [v, 1]^T and the read f(q)^T S of a row happen while the row is in the first-level cache.
 #include "ops/cpu/feature_block.h"
 #include "ops/cpu/score.h"
 
@@ -12,13 +12,13 @@ namespace {
 constexpr int64_t cached_rows =
     32;  // rows of the state (8 KiB at dv = 64) that several query heads read in turn
 
-// rows of s [n, columns] += f v^T
+// rows of s [n, columns] = keep s + f v^T
 template <class T>
-void add_outer(T* s, const T* f, const T* v, int64_t n, int64_t columns) {
+void add_outer(T* s, T keep, const T* f, const T* v, int64_t n, int64_t columns) {
   for (int64_t p = 0; p < n; ++p) {
     T* row = s + p * columns;
 #pragma omp simd
-    for (int64_t j = 0; j < columns; ++j) row[j] += f[p] * v[j];
+    for (int64_t j = 0; j < columns; ++j) row[j] = keep * row[j] + f[p] * v[j];
   }
 }
 
@@ -32,9 +32,10 @@ void add_read(T* out, const T* s, const T* fq, int64_t n, int64_t columns) {
   }
 }
 
-// s += fk v^T, then out += fq^T s, four rows at a time so that v and out are loaded once for the four.
+// s = keep s + fk v^T, then out += fq^T s, four rows at a time so that v and out are loaded once for the
+// four.
 template <class T>
-void update_and_read(T* s, T* out, const T* fk, const T* v, const T* fq, int64_t n, int64_t columns) {
+void update_and_read(T* s, T keep, T* out, const T* fk, const T* v, const T* fq, int64_t n, int64_t columns) {
   int64_t p = 0;
   for (; p + 4 <= n; p += 4) {
     T *s0 = s + p * columns, *s1 = s0 + columns, *s2 = s1 + columns, *s3 = s2 + columns;
@@ -42,8 +43,8 @@ void update_and_read(T* s, T* out, const T* fk, const T* v, const T* fq, int64_t
     const T q0 = fq[p], q1 = fq[p + 1], q2 = fq[p + 2], q3 = fq[p + 3];
 #pragma omp simd
     for (int64_t j = 0; j < columns; ++j) {
-      const T x0 = s0[j] + k0 * v[j], x1 = s1[j] + k1 * v[j];
-      const T x2 = s2[j] + k2 * v[j], x3 = s3[j] + k3 * v[j];
+      const T x0 = keep * s0[j] + k0 * v[j], x1 = keep * s1[j] + k1 * v[j];
+      const T x2 = keep * s2[j] + k2 * v[j], x3 = keep * s3[j] + k3 * v[j];
       s0[j] = x0;
       s1[j] = x1;
       s2[j] = x2;
@@ -51,19 +52,19 @@ void update_and_read(T* s, T* out, const T* fk, const T* v, const T* fq, int64_t
       out[j] += (q0 * x0 + q1 * x1) + (q2 * x2 + q3 * x3);
     }
   }
-  add_outer(s + p * columns, fk + p, v, n - p, columns);
+  add_outer(s + p * columns, keep, fk + p, v, n - p, columns);
   add_read(out, s + p * columns, fq + p, n - p, columns);
 }
 
-// The state of one key head takes one token and is read by `group` query heads.
+// The state of one key head fades, takes one token and is read by `group` query heads.
 // s [n, columns], fk [n], v [columns], fq [group, n], out [group, columns] +=
 template <class T>
-void token_step(T* s, T* out, const T* fk, const T* v, const T* fq, int64_t n, int64_t columns,
+void token_step(T* s, T keep, T* out, const T* fk, const T* v, const T* fq, int64_t n, int64_t columns,
                 int64_t group) {
-  if (group == 1) return update_and_read(s, out, fk, v, fq, n, columns);
+  if (group == 1) return update_and_read(s, keep, out, fk, v, fq, n, columns);
   for (int64_t p = 0; p < n; p += cached_rows) {
     const int64_t rows = std::min(cached_rows, n - p);
-    update_and_read(s + p * columns, out, fk + p, v, fq + p, rows, columns);
+    update_and_read(s + p * columns, keep, out, fk + p, v, fq + p, rows, columns);
     for (int64_t i = 1; i < group; ++i)
       add_read(out + i * columns, s + p * columns, fq + i * n + p, rows, columns);
   }
@@ -131,6 +132,7 @@ void sequence_forward(const LinearAttentionForward<T>& call, const LinearAttenti
   const int64_t n = scratch.features, columns = scratch.columns, group = size.group();
   const FeatureMap& map = settings.map;
   const int64_t state_size = n * columns, at = (b * size.kv_heads + kv) * state_size;
+  const HeadDecay<T> decay(call.decay, b, kv);
   if (call.state_in != nullptr)
     std::copy_n(call.state_in + at, state_size, scratch.state);
   else
@@ -144,7 +146,8 @@ void sequence_forward(const LinearAttentionForward<T>& call, const LinearAttenti
       token_features(scratch.fq + i * n, scratch.u, map, 0, n);
     }
     std::fill_n(scratch.out, group * columns, T(0));
-    token_step(scratch.state, scratch.out, scratch.fk, scratch.v, scratch.fq, n, columns, group);
+    token_step(scratch.state, decay_exp(decay.at(t)), scratch.out, scratch.fk, scratch.v, scratch.fq, n,
+               columns, group);
     for (int64_t i = 0; i < group; ++i) {
       const int64_t h = kv * group + i;
       const T mass = finish_read(call.o.at(b, t, h), scratch.out + i * columns, size.value_width, columns);
@@ -154,16 +157,17 @@ void sequence_forward(const LinearAttentionForward<T>& call, const LinearAttenti
   if (call.state_out != nullptr) std::copy_n(scratch.state, state_size, call.state_out + at);
 }
 
-// dx = what df [n] passes back to one row of q or k
+// dx = what df [n] passes back to one row of q or k; returns the row's share of dc.
 template <class T>
-void token_backward(T* dx, const T* df, const T* x, const SequenceScratch<T>& scratch,
-                    const FeatureMap& map) {
+T token_backward(T* dx, const T* df, const T* x, const SequenceScratch<T>& scratch, const FeatureMap& map) {
   const T scale = static_cast<T>(std::sqrt(map.sigma()));
   load_row(scratch.u, x, map);
   std::fill_n(scratch.du, map.width, T(0));
   token_features_backward(scratch.du, df, scratch.u, map);
+  const T share = score_share(scratch.u, scratch.du, map);
   for (int64_t j = 0; j < map.width; ++j) scratch.du[j] *= scale;
   lift_row_backward(dx, scratch.du, x, map);
+  return share;
 }
 
 template <class T>
@@ -177,17 +181,21 @@ void sequence_backward(const LinearAttentionBackward<T>& call, const LinearAtten
                       call.mass == nullptr ? nullptr : call.mass + (b * size.tokens + t) * size.heads + h,
                       width);
   };
+  const HeadDecay<T> decay(call.decay, b, kv);
+  const DecayGradient<T> dc = decay_gradients(call, size, b, kv * group);
   std::fill_n(scratch.state, n * columns, T(0));
   for (int64_t t = 0; t < size.tokens; ++t) {  // S ascending: df(q_t) = S_t g_t
     load_row(scratch.u, call.k.at(b, t, kv), map);
     token_features(scratch.fk, scratch.u, map, 0, n);
     load_value(scratch.v, call.v.at(b, t, kv), width, columns);
-    add_outer(scratch.state, scratch.fk, scratch.v, n, columns);
+    add_outer(scratch.state, decay_exp(decay.at(t)), scratch.fk, scratch.v, n, columns);
+    T share = 0;
     for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
       load_gradient(t, h);
       rows_dot(scratch.fq, scratch.state, scratch.out, n, columns);
-      token_backward(call.dq.at(b, t, h), scratch.fq, call.q.at(b, t, h), scratch, map);
+      share += token_backward(call.dq.at(b, t, h), scratch.fq, call.q.at(b, t, h), scratch, map);
     }
+    if (dc.data != nullptr) dc.data[t * dc.stride] = share;
   }
   std::fill_n(scratch.state, n * columns, T(0));
   for (int64_t t = size.tokens - 1; t >= 0;
@@ -196,7 +204,8 @@ void sequence_backward(const LinearAttentionBackward<T>& call, const LinearAtten
       load_row(scratch.u, call.q.at(b, t, h), map);
       token_features(scratch.fq, scratch.u, map, 0, n);
       load_gradient(t, h);
-      add_outer(scratch.state, scratch.fq, scratch.out, n, columns);
+      const bool fade = h == kv * group && t + 1 < size.tokens;
+      add_outer(scratch.state, fade ? decay_exp(decay.at(t + 1)) : T(1), scratch.fq, scratch.out, n, columns);
     }
     load_row(scratch.u, call.k.at(b, t, kv), map);
     token_features(scratch.fk, scratch.u, map, 0, n);
@@ -205,7 +214,8 @@ void sequence_backward(const LinearAttentionBackward<T>& call, const LinearAtten
     std::copy_n(scratch.out, width, call.dv.at(b, t, kv));
     load_value(scratch.v, call.v.at(b, t, kv), width, columns);
     rows_dot(scratch.fq, scratch.state, scratch.v, n, columns);
-    token_backward(call.dk.at(b, t, kv), scratch.fq, call.k.at(b, t, kv), scratch, map);
+    const T share = token_backward(call.dk.at(b, t, kv), scratch.fq, call.k.at(b, t, kv), scratch, map);
+    if (dc.data != nullptr) dc.data[t * dc.stride] -= share;
   }
 }
 
@@ -253,6 +263,7 @@ void linear_attention_recurrent_backward(const LinearAttentionBackward<T>& call,
     const SequenceScratch<T> scratch(call.scratch + thread_index() * stride, settings, size);
     sequence_backward(call, settings, size, scratch, unit / size.kv_heads, unit % size.kv_heads);
   });
+  finish_decay_gradients(call, size);
 }
 
 int64_t linear_attention_step_scratch(const FeatureMap& map, Read read, const AttentionSize& size) {
@@ -279,7 +290,8 @@ void linear_attention_step(const LinearAttentionStep<T>& call, const FeatureMap&
     }
     load_value(scratch.v, call.v.at(b, 0, kv), size.value_width, columns);
     std::fill_n(scratch.out, group * columns, T(0));
-    token_step(call.state + (pair * features + begin) * columns, scratch.out, scratch.fk, scratch.v,
+    const T keep = call.log_decay == nullptr ? T(1) : decay_exp(call.log_decay[pair]);
+    token_step(call.state + (pair * features + begin) * columns, keep, scratch.out, scratch.fk, scratch.v,
                scratch.fq, n, columns, group);
   });
   for (int64_t pair = 0; pair < size.batch * size.kv_heads; ++pair) {

@@ -2,9 +2,12 @@
 //
 // A map's score is a rule: q and k are cut into equal column parts, r_ij = sigma <q_i, k_j>, and the score is
 // r_11 (first-order maps, on lifted rows) or the sum of r_ij^2 over equal parts (psd) or over all pairs
-// (psd_sum). The quadratic form and the inside of a chunk are both calls of this tile.
+// (psd_sum). Hermitian and quaternionic have one part, the whole row, and a copy of q for each unit e:
+// <q, k e> = <q e*, k>. Decay multiplies a score. The quadratic form and the inside of a chunk are both calls
+// of this tile.
 #pragma once
 
+#include "ops/cpu/decay.h"
 #include "ops/cpu/feature_block.h"
 #include "ops/cpu/gemm.h"
 #include "ops/linear_attention.h"
@@ -17,8 +20,9 @@ struct ScoreRule {
   bool all_pairs = false;  // every part of q with every part of k, else equal parts
   bool square = false;
   double sigma = 1;
+  int64_t copies = 1;  // of q, side by side
 
-  int64_t pairs() const { return all_pairs ? parts * parts : parts; }
+  int64_t pairs() const { return all_pairs ? parts * parts : parts * copies; }
   int64_t q_column(int64_t pair) const { return (all_pairs ? pair / parts : pair) * part; }
   int64_t k_column(int64_t pair) const { return pair % parts * part; }
 };
@@ -28,11 +32,14 @@ inline ScoreRule score_rule(const FeatureMap& map) {
     case MapKind::identity:
     case MapKind::orthant:
     case MapKind::lorentz:
-      return {1, map.width, false, false, 1};
+      return {1, map.width, false, false, map.sigma()};
     case MapKind::psd:
       return {map.groups, map.part(), false, true, map.sigma()};
     case MapKind::psd_sum:
       return {map.groups, map.part(), true, true, map.sigma()};
+    case MapKind::hermitian:
+    case MapKind::quaternionic:
+      return {1, map.width, false, true, map.sigma(), map.parts()};
   }
   return {};
 }
@@ -67,6 +74,53 @@ void read_gradient_row(T* g, const T* d_o, const T* o, const T* mass, int64_t n)
   g[n] = -e / *mass;
 }
 
+// Where the decay's gradient of one state head is gathered: element t is at data + t * stride; null without
+// one.
+template <class T>
+struct DecayGradient {
+  T* data = nullptr;
+  int64_t stride = 0;
+  bool overwrite = false;  // by the first query head of the state head
+};
+// h: a query head
+template <class T>
+DecayGradient<T> decay_gradients(const LinearAttentionBackward<T>& call, const AttentionSize& size, int64_t b,
+                                 int64_t h) {
+  if (call.dlog_decay == nullptr) return {};
+  return {call.dlog_decay + b * size.tokens * size.kv_heads + h / size.group(), size.kv_heads,
+          h % size.group() == 0};
+}
+
+// Rows [begin, end) of q's gradient, complete on the lift: their share of dc, then the adjoint of the lift.
+template <class T>
+void query_rows_backward(const Rows<T>& dq, const Rows<const T>& q, int64_t begin, int64_t end,
+                         const DecayGradient<T>& dc, const FeatureMap& map, T* row) {
+  if (dc.data != nullptr)
+    for (int64_t t = begin; t < end; ++t) {
+      const T share = score_share(lift_rows(row, q.from(t), 1, map).data, dq.at(t), map);
+      T& value = dc.data[t * dc.stride];
+      value = dc.overwrite ? share : value + share;
+    }
+  lift_rows_backward(dq, q, begin, end, map, row);
+}
+// Likewise of k's, after the queries'.
+template <class T>
+void key_rows_backward(const Rows<T>& dk, const Rows<const T>& k, int64_t begin, int64_t end,
+                       const DecayGradient<T>& dc, const FeatureMap& map, T* row) {
+  if (dc.data != nullptr)
+    for (int64_t t = begin; t < end; ++t)
+      dc.data[t * dc.stride] -= score_share(lift_rows(row, k.from(t), 1, map).data, dk.at(t), map);
+  lift_rows_backward(dk, k, begin, end, map, row);
+}
+template <class T>
+void finish_decay_gradients(const LinearAttentionBackward<T>& call, const AttentionSize& size) {
+  if (call.dlog_decay == nullptr) return;
+  parallel_for(size.batch * size.kv_heads, [&](int64_t unit) {
+    sum_decay_gradients(call.dlog_decay, call.decay.starts, unit / size.kv_heads, unit % size.kv_heads,
+                        size.tokens, size.kv_heads);
+  });
+}
+
 // Queries [begin, end), at most query_tile of them, against keys [first_key, end) of one head.
 struct TileRange {
   int64_t begin, end, first_key;
@@ -75,24 +129,27 @@ struct TileRange {
 template <class T>
 class ScoreTile {
  public:
-  ScoreTile(Slices<T>& scratch, const FeatureMap& map, int64_t value_width)
-      : map_(map), rule_(score_rule(map)), value_width_(value_width) {
+  // decayed_keys: with a decay, the keys that a tile may have before its first query.
+  ScoreTile(Slices<T>& scratch, const FeatureMap& map, int64_t value_width, int64_t decayed_keys)
+      : map_(map), rule_(score_rule(map)), value_width_(value_width), decay_(scratch, decayed_keys) {
+    const int64_t q_width = rule_.copies * map.width;
     a_ = scratch.take(key_block * query_tile);
     r_ = scratch.take(key_block * query_tile);
     da_ = scratch.take(key_block * query_tile);
-    qt_ = scratch.take(map.width * query_tile);
+    qt_ = scratch.take(q_width * query_tile);
     gt_ = scratch.take((value_width + 1) * query_tile);
-    lifted_q_ = scratch.take(has_lift(map) ? query_tile * map.width : 0);
+    lifted_q_ = scratch.take(has_lift(map) ? query_tile * q_width : 0);
+    dcopies_ = scratch.take(rule_.copies > 1 ? query_tile * q_width : 0);
     lifted_k_ = scratch.take(has_lift(map) ? key_block * map.width : 0);
   }
 
   // o_t += sum_s A[t,s] v_s and mass[t - begin] += sum_s A[t,s]; mass may be null.
   void forward(const Rows<T>& o, T* mass, const Rows<const T>& q, const Rows<const T>& k,
-               const Rows<const T>& v, const TileRange& range) const {
-    load_queries(q, range);
+               const Rows<const T>& v, const TileRange& range, const HeadDecay<T>& decay) const {
+    load_queries(q, range, decay);
     for_each_key_block(range.begin, range.end, range.first_key, [&](const KeyBlock& block) {
-      scores(lift_rows(lifted_k_, k.from(block.key), block.keys, map_), block);
-      zero_hidden(a_, block);
+      scores(a_, lift_rows(lifted_k_, k.from(block.key), block.keys, map_), block);
+      fade(a_, block, range, decay);
       if (mass != nullptr) add_masses(mass + block.query, block);
       gemm(Op::transpose, Op::none, block.queries, value_width_, block.keys, T(1), a_, query_tile,
            v.at(block.key), v.stride, T(1), o.at(range.begin + block.query), o.stride);
@@ -103,30 +160,112 @@ class ScoreTile {
   // column wider than v where `normalised`.
   void backward(const Rows<T>& dq, const Rows<T>& dk, const Rows<T>& dv, const Rows<const T>& q,
                 const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& g, bool normalised,
-                const TileRange& range) const {
-    const Rows<const T> uq = load_queries(q, range);
+                const TileRange& range, const HeadDecay<T>& decay) const {
+    const Rows<const T> uq = load_queries(q, range, decay);
+    const Rows<T> duq = query_gradients(dq.from(range.begin), range);
     transpose_rows(gt_, query_tile, g, range.end - range.begin, value_width_ + (normalised ? 1 : 0), T(1));
     for_each_key_block(range.begin, range.end, range.first_key, [&](const KeyBlock& block) {
       const Rows<const T> uk = lift_rows(lifted_k_, k.from(block.key), block.keys, map_);
       gemm(Op::none, Op::none, block.keys, block.queries, value_width_, T(1), v.at(block.key), v.stride,
            gt_ + block.query, query_tile, T(0), da_, query_tile);
       if (normalised) add_mass_gradient(block);
-      zero_hidden(da_, block);
-      score_gradients(dq.from(range.begin + block.query), dk.from(block.key), uq.from(block.query), uk,
-                      block);
-      zero_hidden(a_, block);
+      fade(da_, block, range, decay);
+      score_gradients(duq.from(block.query), dk.from(block.key), a_, da_, uq.from(block.query), uk, block);
+      fade(a_, block, range, decay);
       gemm(Op::none, Op::none, block.keys, value_width_, block.queries, T(1), a_, query_tile,
            g.at(block.query), g.stride, T(1), dv.at(block.key), dv.stride);
     });
+    fold_query_gradients(dq.from(range.begin), range);
+  }
+
+  // The scores of a tile whose keys are its queries' tokens, decayed: a [keys][query_tile], 0 above the
+  // diagonal.
+  void matrix(T* a, const Rows<const T>& q, const Rows<const T>& k, const TileRange& range,
+              const HeadDecay<T>& decay) const {
+    load_queries(q, range, decay);
+    for_each_key_block(range.begin, range.end, range.begin, [&](const KeyBlock& block) {
+      T* row = a + block.query * query_tile;
+      scores(row + block.query, lift_rows(lifted_k_, k.from(block.key), block.keys, map_), block);
+      fade(row + block.query, block, range, decay);
+      for (int64_t s = 0; s < block.keys; ++s) std::fill_n(row + s * query_tile, block.query, T(0));
+    });
+  }
+  // Adds to dq and dk (rows of the lift) what the gradient of that matrix passes back; da is overwritten.
+  void matrix_backward(const Rows<T>& dq, const Rows<T>& dk, T* da, const Rows<const T>& q,
+                       const Rows<const T>& k, const TileRange& range, const HeadDecay<T>& decay) const {
+    const Rows<const T> uq = load_queries(q, range, decay);
+    const Rows<T> duq = query_gradients(dq.from(range.begin), range);
+    for_each_key_block(range.begin, range.end, range.begin, [&](const KeyBlock& block) {
+      T* d = da + block.query * query_tile + block.query;
+      fade(d, block, range, decay);
+      score_gradients(duq.from(block.query), dk.from(block.key), a_, d, uq.from(block.query),
+                      lift_rows(lifted_k_, k.from(block.key), block.keys, map_), block);
+    });
+    fold_query_gradients(dq.from(range.begin), range);
   }
 
  private:
-  // The lifted queries of a tile, also transposed into qt.
-  Rows<const T> load_queries(const Rows<const T>& q, const TileRange& range) const {
+  // The lifted queries of a tile, copies side by side, also transposed into qt; and their decay.
+  Rows<const T> load_queries(const Rows<const T>& q, const TileRange& range,
+                             const HeadDecay<T>& decay) const {
     const int64_t m = range.end - range.begin;
-    const Rows<const T> uq = lift_rows(lifted_q_, q.from(range.begin), m, map_);
-    transpose_rows(qt_, query_tile, uq, m, map_.width, T(1));
+    if (decay.any()) decay_.load(decay, range.begin, range.end, range.first_key);
+    Rows<const T> uq = q.from(range.begin);
+    if (rule_.copies > 1)
+      uq = copy_queries(uq, m);
+    else
+      uq = lift_rows(lifted_q_, uq, m, map_);
+    transpose_rows(qt_, query_tile, uq, m, rule_.copies * map_.width, T(1));
     return uq;
+  }
+
+  // Copy c of q has <copy, k> = <q, k e_c>.
+  Rows<const T> copy_queries(const Rows<const T>& q, int64_t m) const {
+    const int64_t width = rule_.copies * map_.width, part = map_.part();
+    for (int64_t t = 0; t < m; ++t) {
+      T* row = lifted_q_ + t * width;
+      lift_row(row, q.at(t), map_);
+      for (int64_t c = 1; c < rule_.copies; ++c)
+        for (int64_t p = 0; p < map_.parts(); ++p) {
+          const SignedPart to = times_unit(c, p);
+          T* copy = row + c * map_.width + to.from * part;
+          for (int64_t j = 0; j < part; ++j) copy[j] = static_cast<T>(to.sign) * row[p * part + j];
+        }
+    }
+    return {lifted_q_, width};
+  }
+  // Where the gradients of the queries and their copies are summed: dq itself where there is one copy.
+  Rows<T> query_gradients(const Rows<T>& dq, const TileRange& range) const {
+    if (rule_.copies == 1) return dq;
+    const int64_t width = rule_.copies * map_.width;
+    std::fill_n(dcopies_, (range.end - range.begin) * width, T(0));
+    return {dcopies_, width};
+  }
+  void fold_query_gradients(const Rows<T>& dq, const TileRange& range) const {
+    if (rule_.copies == 1) return;
+    const int64_t part = map_.part();
+    for (int64_t t = 0; t < range.end - range.begin; ++t)
+      for (int64_t c = 0; c < rule_.copies; ++c)
+        for (int64_t p = 0; p < map_.parts(); ++p) {
+          const SignedPart to = times_unit(c, p);
+          const T* copy = dcopies_ + (t * rule_.copies + c) * map_.width + to.from * part;
+          T* row = dq.at(t) + p * part;
+          for (int64_t j = 0; j < part; ++j) row[j] += static_cast<T>(to.sign) * copy[j];
+        }
+  }
+
+  // x [keys][query_tile] *= the decay; 0 where a query does not see the key.
+  void fade(T* x, const KeyBlock& block, const TileRange& range, const HeadDecay<T>& decay) const {
+    if (decay.any()) {
+      const T* factor = decay_.block(block, range.first_key);
+      for (int64_t s = 0; s < block.keys; ++s) {
+        T* row = x + s * query_tile;
+        const T* f = factor + s * query_tile;
+#pragma omp simd
+        for (int64_t t = 0; t < block.queries; ++t) row[t] *= f[t];
+      }
+    }
+    zero_hidden(x, block);
   }
 
   // r [keys][query_tile] = sigma <k_j, q_i> of a pair of parts
@@ -136,43 +275,44 @@ class ScoreTile {
          query_tile, T(0), r, query_tile);
   }
 
-  // a = A
-  void scores(const Rows<const T>& k, const KeyBlock& block) const {
-    dot(a_, k, block, 0);
+  // a = the scores without decay
+  void scores(T* a, const Rows<const T>& k, const KeyBlock& block) const {
+    dot(a, k, block, 0);
     if (!rule_.square) return;
     for (int64_t s = 0; s < block.keys; ++s) {
-      T* a = a_ + s * query_tile;
+      T* row = a + s * query_tile;
 #pragma omp simd
-      for (int64_t t = 0; t < block.queries; ++t) a[t] *= a[t];
+      for (int64_t t = 0; t < block.queries; ++t) row[t] *= row[t];
     }
     for (int64_t pair = 1; pair < rule_.pairs(); ++pair) {
       dot(r_, k, block, pair);
       for (int64_t s = 0; s < block.keys; ++s) {
-        T* a = a_ + s * query_tile;
+        T* row = a + s * query_tile;
         const T* r = r_ + s * query_tile;
 #pragma omp simd
-        for (int64_t t = 0; t < block.queries; ++t) a[t] += r[t] * r[t];
+        for (int64_t t = 0; t < block.queries; ++t) row[t] += r[t] * r[t];
       }
     }
   }
 
-  // a = A, and dA -> dq, dk: dr_ij = 2 r_ij dA (dr = dA without squares). dq, q: rows of the block's queries.
-  void score_gradients(const Rows<T>& dq, const Rows<T>& dk, const Rows<const T>& q, const Rows<const T>& k,
-                       const KeyBlock& block) const {
+  // a = the scores without decay, and dA -> dq, dk: dr_ij = 2 r_ij dA (dr = dA without squares). dq, q: rows
+  // of the block's queries.
+  void score_gradients(const Rows<T>& dq, const Rows<T>& dk, T* a, const T* da, const Rows<const T>& q,
+                       const Rows<const T>& k, const KeyBlock& block) const {
     if (!rule_.square) {
-      dot(a_, k, block, 0);
-      return dot_gradients(dq, dk, da_, q, k, block, 0);
+      dot(a, k, block, 0);
+      return dot_gradients(dq, dk, da, q, k, block, 0);
     }
     for (int64_t pair = 0; pair < rule_.pairs(); ++pair) {
       dot(r_, k, block, pair);
       for (int64_t s = 0; s < block.keys; ++s) {
-        T *a = a_ + s * query_tile, *r = r_ + s * query_tile;
-        const T* da = da_ + s * query_tile;
-        if (pair == 0) std::fill_n(a, block.queries, T(0));
+        T *sum = a + s * query_tile, *r = r_ + s * query_tile;
+        const T* d = da + s * query_tile;
+        if (pair == 0) std::fill_n(sum, block.queries, T(0));
 #pragma omp simd
         for (int64_t t = 0; t < block.queries; ++t) {
-          a[t] += r[t] * r[t];
-          r[t] *= 2 * da[t];
+          sum[t] += r[t] * r[t];
+          r[t] *= 2 * d[t];
         }
       }
       dot_gradients(dq, dk, r_, q, k, block, pair);
@@ -212,9 +352,10 @@ class ScoreTile {
   FeatureMap map_;
   ScoreRule rule_;
   int64_t value_width_;
+  DecayTile<T> decay_;
   T *a_, *r_, *da_;  // [key_block][query_tile]: A, r_ij or its gradient, dA, all transposed
-  T *qt_, *gt_;      // [width][query_tile], [dv + 1][query_tile]
-  T *lifted_q_, *lifted_k_;
+  T *qt_, *gt_;      // [copies * width][query_tile], [dv + 1][query_tile]
+  T *lifted_q_, *dcopies_, *lifted_k_;
 };
 
 }  // namespace kata::cpu

@@ -1,14 +1,41 @@
 // The feature maps written out, one vector at a time (MATH 1). Shares nothing with the forms but the names.
 #pragma once
 
+#include <array>
+
 #include "ops/feature_map.h"
 #include "ops/oracle/scalar.h"
 
 namespace kata::oracle {
 
 inline double feature_sigma(const FeatureMap& map) {
+  if (map.scale) return *map.scale;
+  if (map.kind == MapKind::hermitian || map.kind == MapKind::quaternionic)
+    return 1 / std::sqrt(double(map.width));
   const double part = double(map.width) / double(map.groups);
   return map.kind == MapKind::psd || map.kind == MapKind::psd_sum ? 1 / std::sqrt(part) : 1;
+}
+
+// The Hamilton product x conj(y) of quaternions; complex numbers have no j and k part.
+template <class S>
+std::array<S, 4> times_conjugate(const std::array<S, 4>& x, const std::array<S, 4>& y) {
+  return {x[0] * y[0] + x[1] * y[1] + x[2] * y[2] + x[3] * y[3],
+          x[1] * y[0] - x[0] * y[1] - x[2] * y[3] + x[3] * y[2],
+          x[2] * y[0] - x[0] * y[2] - x[3] * y[1] + x[1] * y[3],
+          x[3] * y[0] - x[0] * y[3] - x[1] * y[2] + x[2] * y[1]};
+}
+
+// z z^H packed, z of numbers with `parts` real parts each.
+template <class S>
+std::vector<S> packed_hermitian(const std::vector<S>& x, size_t parts) {
+  std::vector<std::array<S, 4>> z(x.size() / parts);
+  for (size_t i = 0; i < x.size(); ++i) z[i / parts][i % parts] = x[i];
+  std::vector<S> f;
+  for (const auto& number : z) f.push_back(times_conjugate(number, number)[0]);
+  for (size_t component = 0; component < parts; ++component)
+    for (size_t a = 0; a < z.size(); ++a)
+      for (size_t b = 0; b < a; ++b) f.push_back(std::sqrt(2.0) * times_conjugate(z[a], z[b])[component]);
+  return f;
 }
 
 // x_a x_b packed: the squares, then sqrt(2) x_a x_b for a > b.
@@ -53,6 +80,10 @@ std::vector<S> features(const FeatureMap& map, const S* x_unscaled) {
         for (size_t p = 0; p < f.size(); ++p) f[p] += one[p];
       }
       return f;
+    case MapKind::hermitian:
+      return packed_hermitian(x, 2);
+    case MapKind::quaternionic:
+      return packed_hermitian(x, 4);
   }
   return f;
 }
