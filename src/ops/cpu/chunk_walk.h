@@ -7,6 +7,7 @@
 // threads busy when there is one head only, without doing any product twice.
 #pragma once
 
+#include "ops/cpu/chunk_state.h"
 #include "ops/cpu/score.h"
 
 namespace kata::cpu {
@@ -22,12 +23,10 @@ struct ChunkPlan {
     const int64_t wanted = 4 / std::max<int64_t>(all_pairs, 1);  // few pairs are cut into 4 units
     block = ceil_div(features, std::max<int64_t>(1, std::min(wanted, features / 16)));
     blocks = ceil_div(features, block);
-    step = ceil_div(block, ceil_div(block, std::max<int64_t>(16, small_product / (chunk * columns))));
+    step = ChunkState<float>::step_of(block, chunk, columns);
     pairs = std::min<int64_t>(all_pairs, 16);
     round = std::min<int64_t>(chunks, 16);
   }
-
-  static constexpr int64_t small_product = 1000000;  // m n k, as in ops/cpu/causal_tiles.h
 
   int64_t chunk, chunks;     // tokens, count
   int64_t columns;           // of the state: dv, and the mass
@@ -111,8 +110,7 @@ class ChunkWalk {
 
   // scratch.ut = the chunk's rows of q or k
   void load_rows(const ChunkScratch<T>& scratch, const Rows<const T>& x, const ChunkSpan& span) const {
-    transpose_rows(scratch.ut, plan.chunk, lift_rows(scratch.lifted, x.from(span.begin), span.count(), map),
-                   span.count(), map.width, static_cast<T>(std::sqrt(map.sigma())));
+    products(scratch).load(scratch.ut, x.from(span.begin), span.count(), scratch.lifted);
   }
   // scratch.x = [V, 1] of a chunk
   void load_values(const ChunkScratch<T>& scratch, const Rows<const T>& values, const ChunkSpan& span) const {
@@ -132,42 +130,26 @@ class ChunkWalk {
   // state rows of block j = f^T x + keep state, f the features of the loaded rows
   void update(const ChunkPair& pair, int64_t j, const ChunkScratch<T>& scratch, const ChunkSpan& span,
               T keep) const {
-    for_each_step(j, [&](int64_t begin, int64_t end) {
-      gemm(Op::none, Op::none, end - begin, plan.columns, span.count(), T(1),
-           features(scratch, span, begin, end), plan.chunk, scratch.x, plan.columns, keep, state(pair, begin),
-           plan.columns);
-    });
+    products(scratch).update(state(pair, j), keep, scratch.ut, scratch.x, span.count(), begin(j), end(j));
   }
   // out [tokens, n] = f state, the first n columns
   void read(T* out, int64_t n, const ChunkPair& pair, int64_t j, const ChunkScratch<T>& scratch,
             const ChunkSpan& span) const {
-    for_each_step(j, [&](int64_t begin, int64_t end) {
-      gemm(Op::transpose, Op::none, span.count(), n, end - begin, T(1), features(scratch, span, begin, end),
-           plan.chunk, state(pair, begin), plan.columns, begin == j * plan.block ? T(0) : T(1), out, n);
-    });
+    products(scratch).read(out, n, state(pair, j), scratch.ut, span.count(), begin(j), end(j));
   }
   // dut [width, chunk] = what df = x state^T passes back to the loaded rows
   void read_backward(T* dut, const ChunkPair& pair, int64_t j, const ChunkScratch<T>& scratch,
                      const ChunkSpan& span) const {
-    transpose_rows(scratch.xt, plan.chunk, {scratch.x, plan.columns}, span.count(), plan.columns, T(1));
     std::fill_n(dut, size.width * plan.chunk, T(0));
-    for_each_step(j, [&](int64_t begin, int64_t end) {
-      gemm(Op::none, Op::none, end - begin, span.count(), plan.columns, T(1), state(pair, begin),
-           plan.columns, scratch.xt, plan.chunk, T(0), scratch.f, plan.chunk);
-      chunk_features_backward(dut, scratch.f, scratch.ut, plan.chunk, span.count(), map, begin, end);
-    });
+    products(scratch).read_backward(dut, scratch.x, state(pair, j), scratch.ut, span.count(), begin(j),
+                                    end(j));
   }
   // rows of x += sqrt(sigma) * the sum over blocks of the transposed parts at `offset`
   void add_transposed_parts(const Rows<T>& x, const ChunkPair& pair, int64_t slot, int64_t offset,
                             const ChunkSpan& span) const {
-    const T scale = static_cast<T>(std::sqrt(map.sigma()));
-    for (int64_t j = 0; j < plan.blocks; ++j) {
-      const T* dut = part(pair, j, slot) + offset;
-      for (int64_t t = 0; t < span.count(); ++t) {
-        T* row = x.at(span.begin + t);
-        for (int64_t i = 0; i < size.width; ++i) row[i] += scale * dut[i * plan.chunk + t];
-      }
-    }
+    for (int64_t j = 0; j < plan.blocks; ++j)
+      ChunkState<T>{map, plan.chunk, plan.columns, plan.step, nullptr, nullptr}.add_transposed(
+          x.from(span.begin), part(pair, j, slot) + offset, span.count());
   }
 
   const ChunkPlan plan;
@@ -175,18 +157,13 @@ class ChunkWalk {
   const AttentionSize size;
 
  private:
-  template <class Step>
-  void for_each_step(int64_t j, Step&& step) const {
-    const int64_t block_end = std::min(plan.features, (j + 1) * plan.block);
-    for (int64_t p = j * plan.block; p < block_end; p += plan.step)
-      step(p, std::min(p + plan.step, block_end));
+  ChunkState<T> products(const ChunkScratch<T>& scratch) const {
+    return {map, plan.chunk, plan.columns, plan.step, scratch.f, scratch.xt};
   }
-  // [end - begin][chunk]
-  const T* features(const ChunkScratch<T>& scratch, const ChunkSpan& span, int64_t begin, int64_t end) const {
-    return chunk_features(scratch.f, scratch.ut, plan.chunk, span.count(), map, begin, end);
-  }
-  T* state(const ChunkPair& pair, int64_t feature) const {
-    return state_ + (pair.index * plan.features + feature) * plan.columns;
+  int64_t begin(int64_t j) const { return j * plan.block; }
+  int64_t end(int64_t j) const { return std::min(plan.features, (j + 1) * plan.block); }
+  T* state(const ChunkPair& pair, int64_t j) const {
+    return state_ + (pair.index * plan.features + begin(j)) * plan.columns;
   }
 
   T *state_, *partials_, *threads_;

@@ -57,6 +57,23 @@ inline void gemm(Op op_a, Op op_b, int64_t m, int64_t n, int64_t k, double alpha
               blas_int(lda), b, blas_int(ldb), beta, c, blas_int(ldc));
 }
 
+// X = op(A)^-1 X by substitution, A: [m, m] upper triangular with an implied diagonal of ones (what lies on
+// and below the diagonal is not read), X: [m, n].
+inline void solve_unit_upper(Op op_a, int64_t m, int64_t n, const float* a, int64_t lda, float* x,
+                             int64_t ldx) {
+  using namespace detail;
+  single_threaded_blas();
+  cblas_strsm(CblasRowMajor, CblasLeft, CblasUpper, cblas_op(op_a), CblasUnit, blas_int(m), blas_int(n), 1, a,
+              blas_int(lda), x, blas_int(ldx));
+}
+inline void solve_unit_upper(Op op_a, int64_t m, int64_t n, const double* a, int64_t lda, double* x,
+                             int64_t ldx) {
+  using namespace detail;
+  single_threaded_blas();
+  cblas_dtrsm(CblasRowMajor, CblasLeft, CblasUpper, cblas_op(op_a), CblasUnit, blas_int(m), blas_int(n), 1, a,
+              blas_int(lda), x, blas_int(ldx));
+}
+
 // y = A x + beta y, A: [n, k] with rows lda apart: a product with so few rows that packing A would cost more.
 inline void gemv(int64_t n, int64_t k, const float* a, int64_t lda, const float* x, float beta, float* y) {
   using namespace detail;

@@ -82,10 +82,10 @@ struct DecayGradient {
   int64_t stride = 0;
   bool overwrite = false;  // by the first query head of the state head
 };
-// h: a query head
-template <class T>
-DecayGradient<T> decay_gradients(const LinearAttentionBackward<T>& call, const AttentionSize& size, int64_t b,
-                                 int64_t h) {
+// Call: the arguments of a backward pass; h: a query head.
+template <class Call>
+auto decay_gradients(const Call& call, const AttentionSize& size, int64_t b, int64_t h)
+    -> DecayGradient<std::remove_pointer_t<decltype(call.dlog_decay)>> {
   if (call.dlog_decay == nullptr) return {};
   return {call.dlog_decay + b * size.tokens * size.kv_heads + h / size.group(), size.kv_heads,
           h % size.group() == 0};
@@ -112,8 +112,8 @@ void key_rows_backward(const Rows<T>& dk, const Rows<const T>& k, int64_t begin,
       dc.data[t * dc.stride] -= score_share(lift_rows(row, k.from(t), 1, map).data, dk.at(t), map);
   lift_rows_backward(dk, k, begin, end, map, row);
 }
-template <class T>
-void finish_decay_gradients(const LinearAttentionBackward<T>& call, const AttentionSize& size) {
+template <class Call>
+void finish_decay_gradients(const Call& call, const AttentionSize& size) {
   if (call.dlog_decay == nullptr) return;
   parallel_for(size.batch * size.kv_heads, [&](int64_t unit) {
     sum_decay_gradients(call.dlog_decay, call.decay.starts, unit / size.kv_heads, unit % size.kv_heads,
