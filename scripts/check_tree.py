@@ -51,6 +51,7 @@ NOT_OPS = {
 NO_GRADIENT = {
     "adamw": "the update itself, nothing is differentiated through it",
     "global_norm": "reads gradients, has no backward pass",
+    "head_sum": "is itself the backward pass of a tensor that all heads share",
 }
 
 SOURCES = (".cpp", ".h", ".cu", ".cuh")
