@@ -45,7 +45,9 @@ PRIVATE = {
 
 # ---- the places of an op ----
 NOT_OPS = {
+    "decay": "what fades between tokens, as launchers see it, computes nothing",
     "dispatch": "from tensors to launchers, computes nothing",
+    "documents": "document boundaries as launchers see them, computes nothing",
     "token_heads": "the strided view that attention launchers take",
 }
 NO_GRADIENT = {

@@ -13,11 +13,18 @@ void bench_short_conv(Bench& bench) {
   BenchData<float> w = bench_floats({channels, taps}), dw = bench_floats({channels, taps});
   BenchData<float> window = bench_floats({1, taps - 1, channels}), row = bench_floats({1, channels}),
                    out = bench_floats({1, channels});
+  BenchData<float> bias = bench_floats({channels}), dbias = bias;
+  BenchData<int32_t> starts({batch, time}, 0);  // documents of 64 tokens
+  for (size_t i = 0; i < starts.size(); ++i) starts[i] = static_cast<int32_t>(i % time / 64 * 64);
   const double tokens = static_cast<double>(batch * time);
   bench.run("forward 8192x384", {0, 2 * x.bytes(), tokens},
             [&](Context& ctx) { short_conv_forward(ctx, y, x, w); });
   bench.run("backward 8192x384", {0, 3 * x.bytes(), tokens},
             [&](Context& ctx) { short_conv_backward(ctx, dx, dw, y, x, w); });
+  bench.run("forward 8192x384 bias, documents", {0, 2 * x.bytes(), tokens},
+            [&](Context& ctx) { short_conv_forward(ctx, y, x, w, bias, starts); });
+  bench.run("backward 8192x384 bias, documents", {0, 3 * x.bytes(), tokens},
+            [&](Context& ctx) { short_conv_backward(ctx, dx, dw, y, x, w, bias, dbias, starts); });
   bench.run("step 1x384", {0, 2 * row.bytes() + 2 * window.bytes() + w.bytes(), 1},
             [&](Context& ctx) { short_conv_step(ctx, out, row, window, w); });
 }

@@ -24,6 +24,27 @@ void bench_sequence(Bench& bench, int64_t batch, int64_t tokens, int64_t heads, 
             [&](Context& ctx) { softmax_attention_backward(ctx, dq, dk, dv, d_o, q, k, v, o, lse, scale); });
 }
 
+// Documents of equal length in one row, each the work of a row of its own; and the last tokens over a cache.
+void bench_documents(Bench& bench, int64_t tokens, int64_t document, int64_t width) {
+  BenchData<float> q = bench_floats({1, tokens, 1, width}), k = q, v = q, o = q;
+  BenchData<float> lse = bench_floats({1, tokens, 1});
+  BenchData<int32_t> starts({1, tokens}, 0);
+  for (int64_t t = 0; t < tokens; ++t) starts[static_cast<size_t>(t)] = int32_t(t / document * document);
+  const double pairs = static_cast<double>(tokens) * static_cast<double>(document + 1) / 2;
+  bench.run(fmt::format("T {} documents of {} d {}", tokens, document, width),
+            {4 * pairs * static_cast<double>(width), 4 * q.bytes(), static_cast<double>(tokens)},
+            [&](Context& ctx) { softmax_attention_forward(ctx, o, lse, q, k, v, 0.125, starts); });
+  const int64_t last = document, before = tokens - last;
+  const double seen = static_cast<double>(last) * static_cast<double>(tokens + before + 1) / 2;
+  BenchData<float> rest_q = bench_floats({1, last, 1, width}), rest_o = rest_q, rest_lse({1, last, 1}, 0);
+  bench.run(
+      fmt::format("last {} of {} over a cache d {}", last, tokens, width),
+      {4 * seen * static_cast<double>(width), 2 * k.bytes() + 2 * rest_q.bytes(), static_cast<double>(last)},
+      [&](Context& ctx) {
+        softmax_attention_forward(ctx, rest_o, rest_lse, rest_q, k, v, 0.125, {}, before);
+      });
+}
+
 // Floor: the cached keys and values are read once.
 void bench_step(Bench& bench, int64_t length, int64_t heads, int64_t width) {
   BenchData<float> q = bench_floats({1, heads, width}), o = q;
@@ -38,6 +59,7 @@ void bench_softmax_attention(Bench& bench) {
   bench_sequence(bench, 32, 256, 2, 64);
   bench_sequence(bench, 256, 64, 2, 64);
   bench_sequence(bench, 1, 4096, 1, 64);
+  bench_documents(bench, 4096, 256, 64);
   bench_step(bench, 4096, 2, 64);
 }
 

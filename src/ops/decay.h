@@ -26,12 +26,17 @@ struct LogDecay {
   bool any() const { return log != nullptr || starts.data != nullptr; }
 };
 
-template <class T>
-LogDecay<T> log_decay_of(const char* op, const Decay& decay, const AttentionSize& size, DType dtype) {
+inline void require_decay(const char* op, const Decay& decay, const AttentionSize& size, DType dtype) {
   if (decay.log.defined())
     require(op, "log_decay", decay.log, {size.batch, size.tokens, size.kv_heads}, dtype);
-  return {decay.log.defined() ? decay.log.as<T>() : nullptr,
-          starts_of(op, decay.starts, size.batch, size.tokens), size.tokens, size.kv_heads};
+  require_starts(op, decay.starts, size.batch, size.tokens);
+}
+
+// Of a checked decay.
+template <class T>
+LogDecay<T> log_decay_of(const Decay& decay, const AttentionSize& size) {
+  return {decay.log.defined() ? decay.log.as<T>() : nullptr, starts_of(decay.starts), size.tokens,
+          size.kv_heads};
 }
 
 }  // namespace kata

@@ -117,6 +117,7 @@ inline void delta_attention_forward(Context& ctx, const Tensor& o, const Tensor&
   require(op, "beta", beta, {size.batch, size.tokens, size.kv_heads}, q.dtype());
   for (const Tensor* state : {&state_in, &state_out})
     if (state->defined()) require(op, "state", *state, state_shape(map, Read::raw, size), q.dtype());
+  require_decay(op, decay, size, q.dtype());
   Arena::Scope scope(ctx.arena);
   const bool chunked = settings.form == Form::chunked;
   const Tensor scratch =
@@ -133,7 +134,7 @@ inline void delta_attention_forward(Context& ctx, const Tensor& o, const Tensor&
                                        beta.as<T>(),
                                        state_in.defined() ? state_in.as<T>() : nullptr,
                                        state_out.defined() ? state_out.as<T>() : nullptr,
-                                       log_decay_of<T>(op, decay, size, q.dtype()),
+                                       log_decay_of<T>(decay, size),
                                        scratch.as<T>()};
     if (chunked)
       cpu::delta_attention_chunked_forward<T>(call, map, settings.chunk, size);
@@ -160,6 +161,7 @@ inline void delta_attention_backward(Context& ctx, const Tensor& dq, const Tenso
   require(op, "errors", errors, {size.batch, size.tokens, size.kv_heads, size.value_width}, q.dtype());
   require(op, "beta", beta, gates, q.dtype());
   require(op, "dbeta", dbeta, gates, q.dtype());
+  require_decay(op, decay, size, q.dtype());
   KATA_CHECK(dlog_decay.defined() == decay.log.defined(), "{}: log_decay and its gradient go together", op);
   if (dlog_decay.defined()) require(op, "dlog_decay", dlog_decay, gates, q.dtype());
   Arena::Scope scope(ctx.arena);
@@ -179,7 +181,7 @@ inline void delta_attention_backward(Context& ctx, const Tensor& dq, const Tenso
                                         token_heads<const T>(v),
                                         beta.as<T>(),
                                         errors.as<T>(),
-                                        log_decay_of<T>(op, decay, size, q.dtype()),
+                                        log_decay_of<T>(decay, size),
                                         scratch.as<T>()};
     cpu::delta_attention_chunked_backward<T>(call, map, chunk, size);
   });

@@ -165,6 +165,7 @@ inline void linear_attention_forward(Context& ctx, const Tensor& o, const Tensor
     KATA_CHECK(settings.form != Form::quadratic, "{}: the quadratic form carries no state", op);
     require(op, "state", *state, state_shape(settings.map, settings.read, size), q.dtype());
   }
+  require_decay(op, decay, size, q.dtype());
   Arena::Scope scope(ctx.arena);
   const Tensor scratch = ctx.arena.take("linear_attention scratch", q.dtype(),
                                         {cpu::linear_attention_scratch(false, settings, size)});
@@ -177,7 +178,7 @@ inline void linear_attention_forward(Context& ctx, const Tensor& o, const Tensor
                                                  token_heads<const T>(v),
                                                  state_in.defined() ? state_in.as<T>() : nullptr,
                                                  state_out.defined() ? state_out.as<T>() : nullptr,
-                                                 log_decay_of<T>(op, decay, size, q.dtype()),
+                                                 log_decay_of<T>(decay, size),
                                                  scratch.as<T>()};
     switch (settings.form) {
       case Form::quadratic:
@@ -203,6 +204,7 @@ inline void linear_attention_backward(Context& ctx, const Tensor& dq, const Tens
   require_shape(op, "dk", dk, k.shape(), q.dtype());
   require_shape(op, "dv", dv, v.shape(), q.dtype());
   require_mass(op, mass, settings.read, size, q.dtype());
+  require_decay(op, decay, size, q.dtype());
   KATA_CHECK(dlog_decay.defined() == decay.log.defined(), "{}: log_decay and its gradient go together", op);
   if (dlog_decay.defined()) require(op, "dlog_decay", dlog_decay, decay.log.shape(), q.dtype());
   Arena::Scope scope(ctx.arena);
@@ -219,7 +221,7 @@ inline void linear_attention_backward(Context& ctx, const Tensor& dq, const Tens
                                                   token_heads<const T>(v),
                                                   token_heads<const T>(o),
                                                   mass.defined() ? mass.as<T>() : nullptr,
-                                                  log_decay_of<T>(op, decay, size, q.dtype()),
+                                                  log_decay_of<T>(decay, size),
                                                   dlog_decay.defined() ? dlog_decay.as<T>() : nullptr,
                                                   scratch.as<T>()};
     switch (settings.form) {

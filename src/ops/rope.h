@@ -1,13 +1,17 @@
 // Rotary positions on interleaved pairs (2i, 2i+1), in place (MATH: layers).
 //
-//   a = position * base^(-2i/E)      (x_2i, x_2i+1) <- (x_2i cos a - x_2i+1 sin a, x_2i sin a + x_2i+1 cos a)
+//   a = position * base^(-2 f(i)/E)
+//   (x_2i, x_2i+1) <- (x_2i cos a - x_2i+1 sin a, x_2i sin a + x_2i+1 cos a)
 //
 // with E = width / groups: every group of a head has the same frequencies, and its first `rotated` elements
-// turn. The rotation is orthogonal, so the backward is the rotation by -a applied to the gradient.
-// Angles are computed in double at any position; the table holds their cosine and sine in the data's type.
+// turn. f(i) = i, or the first pair of those that share a frequency: with quaternions both pairs of one do,
+// which is a product with a complex number from the left, so that it passes the products from the right that
+// make up the score. The position is that of the token in its document (ops/documents.h). The rotation is
+// orthogonal, so the backward is the rotation by -a applied to the gradient. Angles are computed in double at
+// any position; the table holds their cosine and sine in the data's type.
 #pragma once
 
-#include "ops/dispatch.h"
+#include "ops/documents.h"
 
 namespace kata {
 
@@ -17,6 +21,7 @@ struct RopeSpec {
   int64_t rotated = 0;  // even; leading elements of a group that turn: width / groups, except that lorentz
                         // rotates the largest even number <= width - 1
   double base = 10000;
+  int64_t pairs_per_frequency = 1;  // neighbouring pairs that turn alike: 2 for quaternionic
 
   int64_t group_width() const { return width / groups; }
   int64_t pairs() const { return rotated / 2; }
@@ -25,6 +30,7 @@ struct RopeSpec {
 struct RopeSize {
   int64_t batch = 0, time = 0, heads = 0;
   int64_t batch_stride = 0, token_stride = 0, head_stride = 0;  // elements
+  int64_t positions = 0;                                        // rows of the table
 };
 
 namespace cpu {
@@ -33,14 +39,16 @@ template <class T>
 void rope_table(T* table, const int64_t* positions, int64_t start, int64_t count, const RopeSpec& spec);
 // direction: +1 forward, -1 backward.
 template <class T>
-void rope_rotate(T* x, const T* table, int direction, const RopeSpec& spec, const RopeSize& size);
+void rope_rotate(T* x, const T* table, int direction, const Starts& starts, const RopeSpec& spec,
+                 const RopeSize& size);
 }  // namespace cpu
 
 inline void check_rope(const char* op, const Tensor& table, const RopeSpec& spec) {
   KATA_CHECK(spec.groups >= 1 && spec.width % spec.groups == 0 && spec.rotated % 2 == 0 &&
-                 spec.rotated >= 0 && spec.rotated <= spec.group_width() && spec.base > 0,
-             "{}: width {}, groups {}, rotated {}, base {}", op, spec.width, spec.groups, spec.rotated,
-             spec.base);
+                 spec.rotated >= 0 && spec.rotated <= spec.group_width() && spec.base > 0 &&
+                 spec.pairs_per_frequency >= 1 && spec.pairs() % spec.pairs_per_frequency == 0,
+             "{}: width {}, groups {}, rotated {}, base {}, pairs per frequency {}", op, spec.width,
+             spec.groups, spec.rotated, spec.base, spec.pairs_per_frequency);
   KATA_CHECK(table.rank() == 3, "{}: table {} must be [time, pairs, 2]", op, table.shape().str());
   require(op, "table", table, {table.dim(0), spec.pairs(), 2}, table.dtype());
 }
@@ -64,25 +72,32 @@ inline void rope_table(Context& ctx, const Tensor& table, const Tensor& position
 }
 
 inline void rope_rotate(Context& ctx, const char* op, const Tensor& x, const Tensor& table, int direction,
-                        const RopeSpec& spec) {
+                        const RopeSpec& spec, const Tensor& starts) {
   check_rope(op, table, spec);
-  KATA_CHECK(
-      x.rank() == 4 && x.dim(1) == table.dim(0) && x.dim(3) == spec.width && x.dtype() == table.dtype(),
-      "{}: x {} {} and table {} {}", op, name_of(x.dtype()), x.shape().str(), name_of(table.dtype()),
-      table.shape().str());
+  KATA_CHECK(x.rank() == 4 && (starts.defined() || x.dim(1) == table.dim(0)) && x.dim(3) == spec.width &&
+                 x.dtype() == table.dtype(),
+             "{}: x {} {} and table {} {}", op, name_of(x.dtype()), x.shape().str(), name_of(table.dtype()),
+             table.shape().str());
+  require_starts(op, starts, x.dim(0), x.dim(1));
   if (ctx.planning()) return;
-  const RopeSize size{x.dim(0), x.dim(1), x.dim(2), x.stride(0), x.stride(1), x.stride(2)};
-  dispatch_float(x.dtype(),
-                 [&]<class T>() { cpu::rope_rotate<T>(x.as<T>(), table.as<T>(), direction, spec, size); });
+  const RopeSize size{x.dim(0), x.dim(1), x.dim(2), x.stride(0), x.stride(1), x.stride(2), table.dim(0)};
+  dispatch_float(x.dtype(), [&]<class T>() {
+    cpu::rope_rotate<T>(x.as<T>(), table.as<T>(), direction, starts_of(starts), spec, size);
+  });
 }
 
-// x: [batch, time, heads, width], strided, rotated in place; table: [time, pairs, 2].
-inline void rope_forward(Context& ctx, const Tensor& x, const Tensor& table, const RopeSpec& spec) {
-  rope_rotate(ctx, "rope", x, table, 1, spec);
+// x: [batch, time, heads, width], strided, rotated in place; table: [time, pairs, 2]. With starts
+// [batch, time], token t of row b takes row t - starts[b, t] of a table [positions, pairs, 2] of positions 0,
+// 1, ...: it must reach the largest position, which lies above time - 1 where a document began before the
+// call.
+inline void rope_forward(Context& ctx, const Tensor& x, const Tensor& table, const RopeSpec& spec,
+                         const Tensor& starts = {}) {
+  rope_rotate(ctx, "rope", x, table, 1, spec, starts);
 }
 // dx: the gradient of the rotated values in, that of the unrotated ones out.
-inline void rope_backward(Context& ctx, const Tensor& dx, const Tensor& table, const RopeSpec& spec) {
-  rope_rotate(ctx, "rope_backward", dx, table, -1, spec);
+inline void rope_backward(Context& ctx, const Tensor& dx, const Tensor& table, const RopeSpec& spec,
+                          const Tensor& starts = {}) {
+  rope_rotate(ctx, "rope_backward", dx, table, -1, spec, starts);
 }
 
 }  // namespace kata

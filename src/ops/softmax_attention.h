@@ -9,10 +9,11 @@
 //
 // q [B,T,Hq,d], k [B,T,Hkv,d], v [B,T,Hkv,dv], o [B,T,Hq,dv] are views with free batch, token and head
 // strides. Hq is a multiple of Hkv, and query head h reads key head h / (Hq / Hkv). lse: [B,T,Hq],
-// contiguous. The running maximum starts at the first key, so scores of any finite size are safe. Aliasing:
-// outputs alias no input.
+// contiguous. With documents (ops/documents.h) query t sees the keys from max(starts[b,t], 0) on. The running
+// maximum starts at the first key, so scores of any finite size are safe. Aliasing: outputs alias no input.
 #pragma once
 
+#include "ops/documents.h"
 #include "ops/token_heads.h"
 
 namespace kata {
@@ -25,6 +26,8 @@ struct SoftmaxForward {
   T* lse;
   TokenHeads<const T> q, k, v;
   T* scratch;
+  Starts starts;            // [batch, first_query + tokens]
+  int64_t first_query = 0;  // the token that query 0 is; k and v start at token 0
 };
 
 template <class T>
@@ -33,6 +36,7 @@ struct SoftmaxBackward {
   TokenHeads<const T> d_o, q, k, v, o;
   const T* lse;
   T* scratch;
+  Starts starts;
 };
 
 template <class T>
@@ -40,9 +44,11 @@ struct SoftmaxStep {
   TokenHeads<T> o;
   TokenHeads<const T> q, k, v;  // k and v: the caches
   T* scratch;
+  const int32_t* first = nullptr;  // [batch], the first cached token that a row sees; null: 0
 };
 
-// Scratch is counted in elements; it depends on the sizes and on the number of threads.
+// Scratch is counted in elements; it depends on the sizes and on the number of threads. size.tokens = the
+// number of queries.
 template <class T>
 void softmax_attention_forward(const SoftmaxForward<T>&, T scale, const AttentionSize&);
 int64_t softmax_attention_forward_scratch(const AttentionSize&);
@@ -56,26 +62,51 @@ int64_t softmax_attention_step_scratch(const AttentionSize&);
 
 }  // namespace cpu
 
+// Sizes of a call whose q and o hold the last tokens of k and v, from first_query on.
+inline AttentionSize softmax_size(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
+                                  const Tensor& o, int64_t first_query) {
+  if (first_query == 0) return attention_size(op, q, k, v, o);
+  KATA_CHECK(q.rank() == 4 && k.rank() == 4 && first_query > 0 && q.dim(1) + first_query == k.dim(1),
+             "{}: queries {} from token {} on, of keys {}", op, q.shape().str(), first_query,
+             k.shape().str());
+  AttentionSize size = attention_size(op, k, k, v, v);  // of the keys and values among themselves
+  size.tokens = q.dim(1);
+  size.heads = q.dim(2);
+  KATA_CHECK(size.heads > 0 && size.heads % size.kv_heads == 0, "{}: q {}, k {}", op, q.shape().str(),
+             k.shape().str());
+  require_shape(op, "q", q, {size.batch, size.tokens, size.heads, size.width}, q.dtype());
+  require_shape(op, "k", k, k.shape(), q.dtype());
+  require_shape(op, "o", o, {size.batch, size.tokens, size.heads, size.value_width}, q.dtype());
+  return size;
+}
+
+// Optional: starts [B,T]. Prefill over a cache: k and v hold T tokens (views of the caches up to the last
+// one), q and o [B,T - first_query,..] the last of them; lse [B,T - first_query,Hq]; starts still [B,T], so a
+// document may begin anywhere in the cache.
 inline void softmax_attention_forward(Context& ctx, const Tensor& o, const Tensor& lse, const Tensor& q,
-                                      const Tensor& k, const Tensor& v, double scale) {
+                                      const Tensor& k, const Tensor& v, double scale,
+                                      const Tensor& starts = {}, int64_t first_query = 0) {
   const char* op = "softmax_attention";
-  const AttentionSize size = attention_size(op, q, k, v, o);
+  const AttentionSize size = softmax_size(op, q, k, v, o, first_query);
   require(op, "lse", lse, {size.batch, size.tokens, size.heads}, q.dtype());
+  require_starts(op, starts, size.batch, k.dim(1));
   Arena::Scope scope(ctx.arena);
   const Tensor scratch =
       ctx.arena.take("softmax_attention scratch", q.dtype(), {cpu::softmax_attention_forward_scratch(size)});
   if (ctx.planning()) return;
   dispatch_float(q.dtype(), [&]<class T>() {
-    cpu::softmax_attention_forward<T>({token_heads<T>(o), lse.as<T>(), token_heads<const T>(q),
-                                       token_heads<const T>(k), token_heads<const T>(v), scratch.as<T>()},
-                                      static_cast<T>(scale), size);
+    cpu::softmax_attention_forward<T>(
+        {token_heads<T>(o), lse.as<T>(), token_heads<const T>(q), token_heads<const T>(k),
+         token_heads<const T>(v), scratch.as<T>(), starts_of(starts), first_query},
+        static_cast<T>(scale), size);
   });
 }
 
-// dq, dk, dv = (shaped as q, k, v, strides free).
+// dq, dk, dv = (shaped as q, k, v, strides free). Optional: starts [B,T].
 inline void softmax_attention_backward(Context& ctx, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                                        const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v,
-                                       const Tensor& o, const Tensor& lse, double scale) {
+                                       const Tensor& o, const Tensor& lse, double scale,
+                                       const Tensor& starts = {}) {
   const char* op = "softmax_attention_backward";
   const AttentionSize size = attention_size(op, q, k, v, o);
   attention_size(op, dq, dk, dv, d_o);
@@ -83,6 +114,7 @@ inline void softmax_attention_backward(Context& ctx, const Tensor& dq, const Ten
   require_shape(op, "dk", dk, k.shape(), q.dtype());
   require_shape(op, "dv", dv, v.shape(), q.dtype());
   require(op, "lse", lse, {size.batch, size.tokens, size.heads}, q.dtype());
+  require_starts(op, starts, size.batch, size.tokens);
   Arena::Scope scope(ctx.arena);
   const Tensor scratch = ctx.arena.take("softmax_attention_backward scratch", q.dtype(),
                                         {cpu::softmax_attention_backward_scratch(size)});
@@ -91,15 +123,17 @@ inline void softmax_attention_backward(Context& ctx, const Tensor& dq, const Ten
     cpu::softmax_attention_backward<T>(
         {token_heads<T>(dq), token_heads<T>(dk), token_heads<T>(dv), token_heads<const T>(d_o),
          token_heads<const T>(q), token_heads<const T>(k), token_heads<const T>(v), token_heads<const T>(o),
-         lse.as<T>(), scratch.as<T>()},
+         lse.as<T>(), scratch.as<T>(), starts_of(starts)},
         static_cast<T>(scale), size);
   });
 }
 
 // One token: q [B,Hq,d] -> o [B,Hq,dv] over the first `length` tokens of k_cache [B,capacity,Hkv,d] and
-// v_cache [B,capacity,Hkv,dv], into which the caller has put the current one.
+// v_cache [B,capacity,Hkv,dv], into which the caller has put the current one. Optional: first, int32 [B],
+// below `length`: row b sees the cached tokens from first[b] on (its document begins there).
 inline void softmax_attention_step(Context& ctx, const Tensor& o, const Tensor& q, const Tensor& k_cache,
-                                   const Tensor& v_cache, int64_t length, double scale) {
+                                   const Tensor& v_cache, int64_t length, double scale,
+                                   const Tensor& first = {}) {
   const char* op = "softmax_attention_step";
   KATA_CHECK(q.rank() == 3 && o.rank() == 3 && k_cache.rank() == 4 && v_cache.rank() == 4,
              "{}: ranks of q {} and k_cache {}", op, q.shape().str(), k_cache.shape().str());
@@ -112,14 +146,16 @@ inline void softmax_attention_step(Context& ctx, const Tensor& o, const Tensor& 
   require_shape(op, "k_cache", k_cache, cache, q.dtype());
   require_shape(op, "v_cache", v_cache, {cache[0], cache[1], cache[2], size.value_width}, q.dtype());
   require_shape(op, "o", o, {size.batch, size.heads, size.value_width}, q.dtype());
+  if (first.defined()) require(op, "first", first, {size.batch}, DType::i32);
   Arena::Scope scope(ctx.arena);
   const Tensor scratch = ctx.arena.take("softmax_attention_step scratch", q.dtype(),
                                         {cpu::softmax_attention_step_scratch(size)});
   if (ctx.planning()) return;
   dispatch_float(q.dtype(), [&]<class T>() {
-    cpu::softmax_attention_step<T>({token_heads<T>(o), token_heads<const T>(q), token_heads<const T>(k_cache),
-                                    token_heads<const T>(v_cache), scratch.as<T>()},
-                                   static_cast<T>(scale), size);
+    cpu::softmax_attention_step<T>(
+        {token_heads<T>(o), token_heads<const T>(q), token_heads<const T>(k_cache),
+         token_heads<const T>(v_cache), scratch.as<T>(), first.defined() ? first.as<int32_t>() : nullptr},
+        static_cast<T>(scale), size);
   });
 }
 

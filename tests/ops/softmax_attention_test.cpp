@@ -1,8 +1,6 @@
-#include "ops/softmax_attention.h"
-
-#include "base/parallel.h"
-#include "ops/linear_attention_support.h"
 #include "ops/oracle/softmax_attention.h"
+
+#include "ops/softmax_attention_support.h"
 #include "support/sparse.h"
 
 namespace kata {
@@ -11,67 +9,19 @@ namespace {
 using test::cast;
 using test::close;
 using test::count;
+using test::expect_same_bits;
+using test::random_inputs;
 using test::random_normal;
+using test::run;
+using test::scale_of;
+using test::shape_of;
 using test::tensor;
 using test::Threads;
-
-struct Case {
-  AttentionSize size;  // batch, tokens, heads, kv_heads, width, value_width
-  double scale = 1;    // of the inputs
-};
-void PrintTo(const Case& c, std::ostream* out) {
-  *out << "B " << c.size.batch << " T " << c.size.tokens << " H " << c.size.heads << "/" << c.size.kv_heads
-       << " d " << c.size.width << " dv " << c.size.value_width << " scale " << c.scale;
-}
-
-Shape shape(const AttentionSize& s, int64_t heads, int64_t width) {
-  return {s.batch, s.tokens, heads, width};
-}
-
+using Case = test::SoftmaxCase;
 template <class T>
-struct Inputs {
-  std::vector<T> q, k, v, d_o;
-};
-Inputs<double> random_inputs(const Case& c) {
-  const AttentionSize& s = c.size;
-  return {random_normal(count(shape(s, s.heads, s.width)), 1, c.scale),
-          random_normal(count(shape(s, s.kv_heads, s.width)), 2, c.scale),
-          random_normal(count(shape(s, s.kv_heads, s.value_width)), 3),
-          random_normal(count(shape(s, s.heads, s.value_width)), 4)};
-}
-template <class To, class From>
-Inputs<To> cast(const Inputs<From>& x) {
-  return {cast<To>(x.q), cast<To>(x.k), cast<To>(x.v), cast<To>(x.d_o)};
-}
-
+using Inputs = test::SoftmaxInputs<T>;
 template <class T>
-struct Result {
-  std::vector<T> o, lse, dq, dk, dv;
-};
-
-double scale_of(const AttentionSize& s) {
-  return 1 / std::sqrt(static_cast<double>(s.width));
-}
-
-template <class T>
-Result<T> run(const AttentionSize& s, Inputs<T> in, int threads = 1) {
-  const Threads guard(threads);
-  const std::vector<T> nan_o(in.d_o.size(), T(NAN));
-  Result<T> r{nan_o, std::vector<T>(count({s.batch, s.tokens, s.heads}), T(NAN)),
-              std::vector<T>(in.q.size(), T(NAN)), std::vector<T>(in.k.size(), T(NAN)),
-              std::vector<T>(in.v.size(), T(NAN))};
-  test::run_op([&](Context& ctx) {
-    const Tensor q = tensor(in.q, shape(s, s.heads, s.width)),
-                 k = tensor(in.k, shape(s, s.kv_heads, s.width));
-    const Tensor v = tensor(in.v, shape(s, s.kv_heads, s.value_width));
-    const Tensor o = tensor(r.o, shape(s, s.heads, s.value_width));
-    const Tensor lse = tensor(r.lse, {s.batch, s.tokens, s.heads});
-    softmax_attention_forward(ctx, o, lse, q, k, v, scale_of(s));
-    softmax_attention_backward(ctx, tensor(r.dq, q.shape()), tensor(r.dk, k.shape()), tensor(r.dv, v.shape()),
-                               tensor(in.d_o, o.shape()), q, k, v, o, lse, scale_of(s));
-  });
-  return r;
-}
+using Result = test::SoftmaxResult<T>;
 
 class Softmax : public ::testing::TestWithParam<Case> {};
 
@@ -106,6 +56,15 @@ TEST_P(Softmax, GradientIsTheCentralDifference) {
     const double slope = test::weighted_sum(*gradients[which], direction);
     EXPECT_NEAR(slope / norm, test::central_difference(f, {in.q, in.k, in.v}, which, direction, 1e-6) / norm,
                 1e-5);
+  }
+}
+
+TEST_P(Softmax, OneDocumentARowIsNoStartsToTheBit) {
+  const AttentionSize& s = GetParam().size;
+  const auto in = cast<float>(random_inputs(GetParam()));
+  for (const int32_t start : {0, -9}) {
+    const std::vector<int32_t> starts(count({s.batch, s.tokens}), start);
+    expect_same_bits(run<float>(s, in, 1, starts), run<float>(s, in));
   }
 }
 
@@ -149,6 +108,8 @@ TEST(SoftmaxAttentionOp, CausalToTheBitAndZeroInputsAverage) {
   const AttentionSize s = {1, 150, 2, 1, 8, 4};
   const auto in = cast<float>(random_inputs({s}));
   const auto before = run<float>(s, in);
+  const auto documents = test::starts_of_rows(1, s.tokens, {40, 30, 80});
+  const auto before_apart = run<float>(s, in, 1, documents);
   for (int64_t t : {1, 31, 64, 149}) {
     Inputs<float> changed = in;
     std::fill(changed.k.begin() + t * 8, changed.k.end(), 50.0f);
@@ -157,6 +118,8 @@ TEST(SoftmaxAttentionOp, CausalToTheBitAndZeroInputsAverage) {
     const auto after = run<float>(s, changed);
     EXPECT_TRUE(std::equal(before.o.begin(), before.o.begin() + t * 8, after.o.begin())) << t;
     EXPECT_NE(before.o[static_cast<size_t>(t * 8)], after.o[static_cast<size_t>(t * 8)]);
+    const auto after_apart = run<float>(s, changed, 1, documents);
+    EXPECT_TRUE(std::equal(before_apart.o.begin(), before_apart.o.begin() + t * 8, after_apart.o.begin()));
   }
   Inputs<float> zero = in;
   std::fill(zero.k.begin(), zero.k.end(), 0.0f);
@@ -175,13 +138,10 @@ TEST(SoftmaxAttentionOp, ThreadsAndBatchOrderChangeNoBit) {
     auto three = run<float>(s, turned, 3);
     for (auto* x : {&three.o, &three.lse, &three.dq, &three.dk, &three.dv})
       std::rotate(x->begin(), x->end() - static_cast<int64_t>(x->size()) / batch, x->end());
-    for (const auto& r : {two, three}) {
-      EXPECT_EQ(one.o, r.o);
-      EXPECT_EQ(one.lse, r.lse);
-      EXPECT_EQ(one.dq, r.dq);
-      EXPECT_EQ(one.dk, r.dk);
-      EXPECT_EQ(one.dv, r.dv);
-    }
+    expect_same_bits(two, one);
+    expect_same_bits(three, one);
+    const auto documents = test::starts_of_rows(batch, s.tokens, {100, 30, 170});
+    expect_same_bits(run<float>(s, in, 2, documents), run<float>(s, in, 1, documents));
   }
 }
 
@@ -219,31 +179,6 @@ TEST(SoftmaxAttentionOp, FusedViewsEqualTheContiguousForm) {
   }
 }
 
-// Each token of a sequence through the step, on a cache with room to spare whose rest is never read.
-TEST(SoftmaxAttentionOp, StepsAreTheSequence) {
-  const AttentionSize s = {2, 300, 4, 2, 8, 6};
-  const auto in = random_inputs({s});
-  const auto expected = oracle::softmax_attention<double>(s, in.q, in.k, in.v, scale_of(s));
-  const int64_t capacity = 305;
-  std::vector<double> keys(static_cast<size_t>(2 * capacity * 16), NAN),
-      values(static_cast<size_t>(2 * capacity * 12), NAN);
-  std::vector<double> q = in.q, o(in.d_o.size());
-  const Threads threads(1);
-  for (int64_t t = 0; t < 300; ++t) {
-    for (int64_t b = 0; b < 2; ++b) {
-      std::copy_n(in.k.begin() + (b * 300 + t) * 16, 16, keys.begin() + (b * capacity + t) * 16);
-      std::copy_n(in.v.begin() + (b * 300 + t) * 12, 12, values.begin() + (b * capacity + t) * 12);
-    }
-    test::run_op([&](Context& ctx) {
-      const Tensor q_t = tensor(q, {2, 300 * 32}).columns(t * 32, t * 32 + 32).split_last(4, 8);
-      const Tensor o_t = tensor(o, {2, 300 * 24}).columns(t * 24, t * 24 + 24).split_last(4, 6);
-      softmax_attention_step(ctx, o_t, q_t, tensor(keys, {2, capacity, 2, 8}),
-                             tensor(values, {2, capacity, 2, 6}), t + 1, scale_of(s));
-    });
-  }
-  EXPECT_TRUE(close(o, expected.o, 1e-12));
-}
-
 TEST(SoftmaxAttentionOp, RefusesWrongShapes) {
   Arena plan;
   Context ctx{plan};
@@ -252,7 +187,16 @@ TEST(SoftmaxAttentionOp, RefusesWrongShapes) {
   EXPECT_NO_THROW(softmax_attention_forward(ctx, x, lse, x, x, x, 1));
   EXPECT_THROW(softmax_attention_forward(ctx, x, null({1, 4, 1}), x, x, x, 1), std::logic_error);
   EXPECT_THROW(softmax_attention_forward(ctx, x, lse, x, null({1, 5, 2, 8}), x, 1), std::logic_error);
-  EXPECT_NO_THROW(softmax_attention_step(ctx, row, row, x, x, 4, 1));
+  const Tensor five = null({1, 5, 2, 8}), starts = Tensor(nullptr, DType::i32, {1, 5});
+  EXPECT_NO_THROW(softmax_attention_forward(ctx, x, lse, x, five, five, 1, starts, 1));
+  EXPECT_THROW(softmax_attention_forward(ctx, x, lse, x, five, five, 1, {}, 2), std::logic_error);
+  EXPECT_THROW(softmax_attention_forward(ctx, x, lse, x, five, five, 1, {}, -1), std::logic_error);
+  EXPECT_THROW(softmax_attention_forward(ctx, x, lse, x, five, x, 1, {}, 1), std::logic_error);
+  EXPECT_THROW(softmax_attention_forward(ctx, five, lse, x, five, five, 1, {}, 1), std::logic_error);
+  EXPECT_THROW(softmax_attention_forward(ctx, x, lse, x, x, x, 1, starts), std::logic_error);
+  EXPECT_THROW(softmax_attention_backward(ctx, x, x, x, x, x, x, x, x, lse, 1, starts), std::logic_error);
+  EXPECT_NO_THROW(softmax_attention_step(ctx, row, row, x, x, 4, 1, Tensor(nullptr, DType::i32, {1})));
+  EXPECT_THROW(softmax_attention_step(ctx, row, row, x, x, 4, 1, starts), std::logic_error);
   EXPECT_THROW(softmax_attention_step(ctx, row, row, x, x, 5, 1), std::logic_error);
   EXPECT_THROW(softmax_attention_step(ctx, row, row, x, x, 0, 1), std::logic_error);
 }

@@ -25,6 +25,11 @@ void rotate_pairs(T* x, const T* turn, T direction, int64_t pairs) {
   }
 }
 
+// Cold: kept out of the loop that it ends.
+[[noreturn, gnu::cold]] void outside_table(int64_t position, int64_t positions) {
+  KATA_CHECK(false, "position {} of a table of {}", position, positions);
+}
+
 }  // namespace
 
 template <class T>
@@ -32,8 +37,9 @@ void rope_table(T* table, const int64_t* positions, int64_t start, int64_t count
   const int64_t pairs = spec.pairs();
   parallel_blocks(count, block_tokens(16 * pairs), [&](int64_t begin, int64_t end) {
     for (int64_t i = 0; i < pairs; ++i) {
+      const int64_t first = i / spec.pairs_per_frequency * spec.pairs_per_frequency;
       const double frequency =
-          std::pow(spec.base, -2.0 * static_cast<double>(i) / static_cast<double>(spec.group_width()));
+          std::pow(spec.base, -2.0 * static_cast<double>(first) / static_cast<double>(spec.group_width()));
       for (int64_t r = begin; r < end; ++r) {
         const double angle = static_cast<double>(positions ? positions[r] : start + r) * frequency;
         table[(r * pairs + i) * 2] = static_cast<T>(std::cos(angle));
@@ -44,16 +50,19 @@ void rope_table(T* table, const int64_t* positions, int64_t start, int64_t count
 }
 
 template <class T>
-void rope_rotate(T* x, const T* table, int direction, const RopeSpec& spec, const RopeSize& size) {
+void rope_rotate(T* x, const T* table, int direction, const Starts& starts, const RopeSpec& spec,
+                 const RopeSize& size) {
   const int64_t pairs = spec.pairs(), block = block_tokens(size.heads * spec.width);
   if (pairs == 0) return;
   parallel_blocks(size.batch * size.time, block, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t b = r / size.time, t = r % size.time;
+      const int64_t position = t - starts.at(b, t);
+      if (position < 0 || position >= size.positions) outside_table(position, size.positions);
       T* token = x + b * size.batch_stride + t * size.token_stride;
       for (int64_t h = 0; h < size.heads; ++h)
         for (int64_t g = 0; g < spec.groups; ++g)
-          rotate_pairs(token + h * size.head_stride + g * spec.group_width(), table + t * pairs * 2,
+          rotate_pairs(token + h * size.head_stride + g * spec.group_width(), table + position * pairs * 2,
                        static_cast<T>(direction), pairs);
     }
   });
@@ -61,7 +70,7 @@ void rope_rotate(T* x, const T* table, int direction, const RopeSpec& spec, cons
 
 #define KATA_INSTANTIATE(T)                                                           \
   template void rope_table<T>(T*, const int64_t*, int64_t, int64_t, const RopeSpec&); \
-  template void rope_rotate<T>(T*, const T*, int, const RopeSpec&, const RopeSize&);
+  template void rope_rotate<T>(T*, const T*, int, const Starts&, const RopeSpec&, const RopeSize&);
 KATA_INSTANTIATE(float)
 KATA_INSTANTIATE(double)
 #undef KATA_INSTANTIATE

@@ -71,47 +71,90 @@ struct BackwardScratch {
   T *e, *lse;  // per query: <o, do>, and the stored lse
 };
 
-// Turns the scores of a block into exponentials under the running maximum of each query.
+// What the queries of a tile see of keys that documents hide: starts of the tile's queries, or null.
+struct Mask {
+  const int32_t* starts;
+
+  static Mask of(const Starts& starts, int64_t b, int64_t token) {
+    return {starts.given() ? starts.data + b * starts.time + token : nullptr};
+  }
+  // The keys of the tile begin here: starts do not fall along t, so the first query reaches back furthest.
+  int64_t first_key() const { return starts == nullptr ? 0 : std::max(starts[0], 0); }
+  // The block without the queries that see none of its keys: those of documents that begin after its last.
+  KeyBlock narrowed(KeyBlock block) const {
+    if (starts == nullptr) return block;
+    const int32_t* first = starts + block.query;
+    block.queries = std::upper_bound(first, first + block.queries, block.key + block.keys - 1) - first;
+    return block;
+  }
+};
+
+// body(s, from, to) for every key s of the block: its queries [from, to) see it; those before are earlier,
+// those after are of a later document.
+template <class Body>
+void for_visible(const KeyBlock& block, const Mask& mask, Body&& body) {
+  const int32_t* starts = mask.starts == nullptr ? nullptr : mask.starts + block.query;
+  int64_t to = starts == nullptr ? block.queries : 0;
+  for (int64_t s = 0; s < block.keys; ++s) {
+    while (to < block.queries && starts[to] <= block.key + s) ++to;
+    body(s, block.diagonal ? s : int64_t{0}, to);
+  }
+}
+
+// Sets to 0 what the queries of a block do not see.
 template <class T>
-void online_exponentials(const ForwardScratch<T>& scratch, const KeyBlock& block) {
+void zero_hidden(T* a, const KeyBlock& block, const Mask& mask) {
+  zero_hidden(a, block);
+  if (mask.starts == nullptr) return;
+  for_visible(block, mask, [&](int64_t s, int64_t, int64_t to) {
+    std::fill(a + s * query_tile + to, a + s * query_tile + block.queries, T(0));
+  });
+}
+
+// Turns the scores of a block into exponentials under the running maximum of each query. A query that has
+// seen no key yet has the lowest maximum and the sum 0, and the factor 1.
+template <class T>
+void online_exponentials(const ForwardScratch<T>& scratch, const KeyBlock& block, const Mask& mask) {
   T *top = scratch.top + block.query, *sum = scratch.sum + block.query,
     *factor = scratch.factor + block.query;
   for (int64_t t = 0; t < block.queries; ++t) factor[t] = top[t];
-  for (int64_t s = 0; s < block.keys; ++s) {
+  for_visible(block, mask, [&](int64_t s, int64_t from, int64_t to) {
     const T* p = scratch.p + s * query_tile;
 #pragma omp simd
-    for (int64_t t = block.diagonal ? s : 0; t < block.queries; ++t) top[t] = p[t] > top[t] ? p[t] : top[t];
-  }
+    for (int64_t t = from; t < to; ++t) top[t] = p[t] > top[t] ? p[t] : top[t];
+  });
 #pragma omp simd
   for (int64_t t = 0; t < block.queries; ++t) {
     factor[t] = fast_exp(factor[t] - top[t]);
     sum[t] *= factor[t];
   }
-  for (int64_t s = 0; s < block.keys; ++s) {
+  for_visible(block, mask, [&](int64_t s, int64_t from, int64_t to) {
     T* p = scratch.p + s * query_tile;
 #pragma omp simd
-    for (int64_t t = block.diagonal ? s : 0; t < block.queries; ++t) {
+    for (int64_t t = from; t < to; ++t) {
       p[t] = fast_exp(p[t] - top[t]);
       sum[t] += p[t];
     }
-  }
-  zero_hidden(scratch.p, block);
+  });
+  zero_hidden(scratch.p, block, mask);
 }
 
 template <class T>
 void forward_tile(const SoftmaxForward<T>& call, T scale, const AttentionSize& size,
                   const ForwardScratch<T>& scratch, int64_t b, int64_t h, int64_t begin, int64_t end) {
-  const int64_t m = end - begin, kv = h / size.group(), width = size.value_width;
+  const int64_t m = end - begin, kv = h / size.group(), width = size.value_width, first = call.first_query;
   const Rows<const T> q = head_rows(call.q, b, h), k = head_rows(call.k, b, kv), v = head_rows(call.v, b, kv);
   const Rows<T> o = head_rows(call.o, b, h);
+  const Mask mask = Mask::of(call.starts, b, first + begin);
   transpose_rows(scratch.qt, query_tile, q.from(begin), m, size.width, T(1));
   std::fill_n(scratch.sum, m, T(0));
   std::fill_n(scratch.top, m, std::numeric_limits<T>::lowest());
   zero_rows(o, begin, end, width);
-  for_each_key_block(begin, end, 0, [&](const KeyBlock& block) {
+  for_each_key_block(first + begin, first + end, mask.first_key(), [&](const KeyBlock& whole) {
+    const KeyBlock block = mask.narrowed(whole);
     gemm(Op::none, Op::none, block.keys, block.queries, size.width, scale, k.at(block.key), k.stride,
          scratch.qt + block.query, query_tile, T(0), scratch.p, query_tile);
-    online_exponentials(scratch, block);
+    online_exponentials(scratch, block, mask);
     const Rows<T> rows = o.from(begin + block.query);
     for (int64_t t = 0; t < block.queries; ++t)
       if (scratch.factor[block.query + t] != 1) scale_row(rows.at(t), scratch.factor[block.query + t], width);
@@ -126,7 +169,7 @@ void forward_tile(const SoftmaxForward<T>& call, T scale, const AttentionSize& s
 
 // p = P and ds = P (<do, v> - e), of which ds holds <do, v> and p the scores.
 template <class T>
-void score_gradients(const BackwardScratch<T>& scratch, const KeyBlock& block) {
+void score_gradients(const BackwardScratch<T>& scratch, const KeyBlock& block, const Mask& mask) {
   const T *lse = scratch.lse + block.query, *e = scratch.e + block.query;
   for (int64_t s = 0; s < block.keys; ++s) {
     T *p = scratch.p + s * query_tile, *ds = scratch.ds + s * query_tile;
@@ -136,8 +179,8 @@ void score_gradients(const BackwardScratch<T>& scratch, const KeyBlock& block) {
       ds[t] = p[t] * (ds[t] - e[t]);
     }
   }
-  zero_hidden(scratch.p, block);
-  zero_hidden(scratch.ds, block);
+  zero_hidden(scratch.p, block, mask);
+  zero_hidden(scratch.ds, block, mask);
 }
 
 template <class T>
@@ -155,13 +198,15 @@ void backward_tile(const SoftmaxBackward<T>& call, T scale, const AttentionSize&
   transpose_rows(scratch.qt, query_tile, q.from(begin), m, size.width, T(1));
   transpose_rows(scratch.gt, query_tile, d_o.from(begin), m, width, T(1));
   zero_rows(dq, begin, end, size.width);
-  for_each_key_block(begin, end, 0, [&](const KeyBlock& block) {
+  const Mask mask = Mask::of(call.starts, b, begin);
+  for_each_key_block(begin, end, mask.first_key(), [&](const KeyBlock& whole) {
+    const KeyBlock block = mask.narrowed(whole);
     const int64_t first = begin + block.query, n = block.keys, rows = block.queries;
     gemm(Op::none, Op::none, n, rows, size.width, scale, k.at(block.key), k.stride, scratch.qt + block.query,
          query_tile, T(0), scratch.p, query_tile);
     gemm(Op::none, Op::none, n, rows, width, T(1), v.at(block.key), v.stride, scratch.gt + block.query,
          query_tile, T(0), scratch.ds, query_tile);
-    score_gradients(scratch, block);
+    score_gradients(scratch, block, mask);
     gemm(Op::none, Op::none, n, width, rows, T(1), scratch.p, query_tile, d_o.at(first), d_o.stride, T(1),
          dv.at(block.key), dv.stride);
     gemm(Op::transpose, Op::none, rows, size.width, n, scale, scratch.ds, query_tile, k.at(block.key),
@@ -180,7 +225,7 @@ void step_head(const SoftmaxStep<T>& call, T scale, const AttentionSize& size, T
   T* o = call.o.at(b, 0, h);
   T top = std::numeric_limits<T>::lowest(), sum = 0;
   std::fill_n(o, width, T(0));
-  for (int64_t s = 0; s < size.tokens; s += key_block) {
+  for (int64_t s = call.first == nullptr ? 0 : call.first[b]; s < size.tokens; s += key_block) {
     const int64_t n = std::min(key_block, size.tokens - s);
     const T before = top;
     for (int64_t i = 0; i < n; ++i) {
