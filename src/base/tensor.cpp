@@ -99,6 +99,14 @@ Tensor Tensor::split_last(int64_t outer, int64_t inner) const {
   return out;
 }
 
+Tensor Tensor::repeat(int64_t n) const {
+  KATA_CHECK(rank() == 2, "repeat of {}", shape_.str());
+  Tensor out(data_, dtype_, {dim(0), n, dim(1)});
+  out.strides_[0] = stride(0);
+  out.strides_[1] = 0;
+  return out;
+}
+
 Tensor Tensor::split_first(int64_t outer, int64_t inner) const {
   KATA_CHECK(rank() >= 1 && rank() < Shape::max_rank && dim(0) == outer * inner,
              "split of the first of {} into {} x {}", shape_.str(), outer, inner);

@@ -59,6 +59,8 @@ class Tensor {
   Tensor columns(int64_t begin, int64_t end) const;  // [begin, end) of the last dimension
   // The last dimension [.., heads * width] split in two, for strided tensors as well: rank + 1.
   Tensor split_last(int64_t outer, int64_t inner) const;
+  // [rows, width] as [rows, n, width]: each row n times, with a stride of 0. For reading.
+  Tensor repeat(int64_t n) const;
   // The first dimension [outer * inner, ..] split in two.
   Tensor split_first(int64_t outer, int64_t inner) const;
 

@@ -35,10 +35,47 @@ struct MixerCheck {
       origins.reject(at("map"), "'{}' with read softmax, which has no feature map; leave out map", mixer.map);
     if (!mixer.softmax() && mixer.map.empty())
       origins.reject(key, "read '{}' needs a map; one of {}", mixer.read, joined(map_names()));
-    if (mixer.groups != 1 && !is_psd(mixer.map))
+    if (mixer.groups != 1 && !has_groups(mixer.map))
       origins.reject(at("groups"), "{} groups, but only the maps psd and psd_sum have groups", mixer.groups);
     if (mixer.map == "identity" && mixer.read == "normalised")
       origins.reject(at("read"), "normalised with map identity, whose scores have either sign; expected raw");
+    if (mixer.delta() && mixer.read == "normalised")
+      origins.reject(
+          at("read"),
+          "normalised with update delta, whose weights have either sign and no mass; expected raw");
+    if (mixer.softmax() && mixer.delta())
+      origins.reject(at("update"), "delta with read softmax, which keeps no state to correct; leave it out");
+    if (mixer.softmax() && mixer.decays())
+      origins.reject(at("decay"), "scalar with read softmax, which keeps no state that fades; leave it out");
+    if (!mixer.delta() && mixer.delta_scale != 1)
+      origins.reject(at("delta_scale"), "{} with update add; it scales the products of the delta rule",
+                     mixer.delta_scale);
+    if (!mixer.mamba2() && mixer.state != 0)
+      origins.reject(at("state"), "{}, but only preset mamba2 has keys of their own width; leave it out",
+                     mixer.state);
+  }
+
+  void forms() const {
+    if (!mixer.delta()) return;
+    if (mixer.form == "quadratic")
+      origins.reject(at("form"), "quadratic with update delta; expected auto, chunked or recurrent");
+    if (mixer.chunk > 64)
+      origins.reject(at("chunk"),
+                     "{} with update delta, which solves a system of this size; expected at most 64",
+                     mixer.chunk);
+  }
+
+  void mamba2(int64_t hidden) const {
+    constexpr const char* why = "the Mamba-2 layer has no norm of keys, no rope and a gate of its own";
+    if (mixer.qk_norm != "none") origins.reject(at("qk_norm"), "{} on mamba2; {}", mixer.qk_norm, why);
+    if (mixer.rope_base) origins.reject(at("rope"), "given on mamba2; {}", why);
+    if (mixer.output_gate) origins.reject(at("output_gate"), "true on mamba2; {}", why);
+    if (mixer.conv == 0) origins.reject(at("conv"), "0 on mamba2, which has a convolution; expected 2 to 8");
+    if (mixer.state == 0)
+      origins.reject(at("state"), "0 on mamba2; expected the width of its keys, 1 or more");
+    if (2 * hidden % head_dim != 0)
+      origins.reject(key, "mamba2 cuts 2 x hidden = {} into heads of head_dim {}; expected a divisor",
+                     2 * hidden, head_dim);
   }
 
   // MATH: the softmax layer is the Llama layer, so that it stays the baseline that papers compare with.
@@ -46,6 +83,7 @@ struct MixerCheck {
     constexpr const char* why = "the softmax layer is the Llama layer: no convolution, no norm of q and k";
     if (mixer.conv != 0) origins.reject(at("conv"), "{} on softmax; {}", mixer.conv, why);
     if (mixer.qk_norm != "none") origins.reject(at("qk_norm"), "{} on softmax; {}", mixer.qk_norm, why);
+    if (mixer.output_gate) origins.reject(at("output_gate"), "true on softmax; {}, no gate", why);
     if (mixer.form != "auto" && mixer.form != "quadratic")
       origins.reject(at("form"), "{} on softmax, which has no constant state; expected auto or quadratic",
                      mixer.form);
@@ -54,12 +92,16 @@ struct MixerCheck {
   }
 
   void widths() const {
-    const bool grouped = is_psd(mixer.map);
+    const bool grouped = has_groups(mixer.map);
     const int64_t group = head_dim / mixer.groups;
     if (head_dim % mixer.groups != 0)
       origins.reject(at("groups"), "head_dim {} is not divisible by {} groups", head_dim, mixer.groups);
     if (mixer.map == "lorentz" && head_dim < 2)
       origins.reject(at("map"), "lorentz needs a head_dim of 2 or more, found {}", head_dim);
+    const int64_t parts = mixer.map == "hermitian" ? 2 : mixer.map == "quaternionic" ? 4 : 1;
+    if (head_dim % parts != 0)
+      origins.reject(at("map"), "{} takes {} coordinates as one number, but head_dim is {}", mixer.map, parts,
+                     head_dim);
     if (mixer.rope_base && head_dim % 2 != 0)
       origins.reject(at("rope"), "rope turns pairs of coordinates, but head_dim {} is odd; set rope: none",
                      head_dim);
@@ -85,10 +127,14 @@ void MixerConfig::take_point() {
 
 void MixerConfig::take_defaults() {
   constexpr double base = 10000;
-  conv = 0;
-  qk_norm = softmax() ? "none" : "rms";
+  const bool deltanet = map == "identity" && delta();
+  conv = deltanet || mamba2() ? 4 : 0;
+  qk_norm = softmax() || deltanet || mamba2() ? "none" : delta() ? "l2" : "rms";
   // RoPE leaves the scores of orthant and lorentz dependent on absolute positions.
-  rope_base = map == "orthant" || map == "lorentz" ? std::nullopt : std::optional(base);
+  const bool rope = map != "orthant" && map != "lorentz" && !deltanet && !mamba2();
+  rope_base = rope ? std::optional(base) : std::nullopt;
+  output_gate = deltanet && decays();
+  state = mamba2() ? 128 : 0;
 }
 
 std::vector<MixerConfig> MixerConfig::examples() {
@@ -137,8 +183,12 @@ void resolve_model(ModelConfig& model, const std::string& model_key, const std::
     const std::string item = one_for_all ? mixer_key : fmt::format("{}.{}", mixer_key, i);
     const MixerCheck check{model.mixers[i], model.head_dim, item, origins};
     check.point();
+    check.forms();
     if (model.mixers[i].softmax()) check.softmax();
-    check.widths();
+    if (model.mixers[i].mamba2())
+      check.mamba2(model.hidden);
+    else
+      check.widths();
   }
   if (one_for_all) model.mixers.assign(layers, MixerConfig(model.mixers[0]));
 }

@@ -15,20 +15,26 @@ namespace kata {
 // One layer's mixer: a preset, or the point of the grid spelled out. After loading every field is resolved.
 struct MixerConfig {
   std::string preset;  // row of presets.h; empty when the point is given
-  std::string map;     // identity, orthant, lorentz, psd, psd_sum; empty for softmax
+  std::string map;     // identity, orthant, lorentz, psd, psd_sum, hermitian, quaternionic; empty for softmax
   int64_t groups = 1;  // of psd and psd_sum; they divide head_dim
-  std::string update = "add";
-  std::string decay = "none";
+  std::string update = "add";       // add, delta
+  std::string decay = "none";       // none, scalar
   std::string read;                 // normalised, raw, softmax
   int64_t conv = 0;                 // width of the causal convolution on q, k and v; 0 = none
   std::string qk_norm = "none";     // none, rms, l2
   std::optional<double> rope_base;  // YAML: `rope: {base: 10000}` or `rope: none`
-  std::string form = "auto";        // auto, quadratic, chunked, recurrent: training form of the same function
-  int64_t chunk = 64;               // tokens per chunk of the chunked form
+  bool output_gate = false;         // RMSNorm(o) * SiLU(g) before the output projection
+  double delta_scale = 1;           // c of the delta rule
+  int64_t state = 0;          // key width of Mamba-2; 0 for the others, whose keys are as wide as a head
+  std::string form = "auto";  // auto, quadratic, chunked, recurrent: training form of the same function
+  int64_t chunk = 64;         // tokens per chunk of the chunked form
 
   bool softmax() const { return read == "softmax"; }
-  void take_point();     // the preset's row; nothing for a point spelled out
-  void take_defaults();  // conv, qk_norm and rope as the point's layer has them (MATH: layers)
+  bool delta() const { return update == "delta"; }
+  bool decays() const { return decay == "scalar"; }
+  bool mamba2() const { return preset == "mamba2"; }  // a layer of its own, by its name only
+  void take_point();                                  // the preset's row; nothing for a point spelled out
+  void take_defaults();                               // the rest, as the point's layer has it (MATH: layers)
 
   // One mixer of each kind of defaults, for the reference.
   static std::vector<MixerConfig> examples();
@@ -48,6 +54,10 @@ struct MixerConfig {
             "width, in tokens, of the causal convolution with SiLU on q, k and v; 0 for none");
     v.field("qk_norm", qk_norm, one_of({"none", "rms", "l2"}), "norm of each head's q and k");
     v.switched("rope", "base", rope_base, positive(), "rotary positions: {base: B}, or none");
+    v.field("output_gate", output_gate, "a gate on what is read: RMSNorm(o) * SiLU(g), g a projection");
+    v.field("delta_scale", delta_scale, up_to_one(),
+            "factor of the dot products of the delta rule; below 1 a write erases only a part");
+    v.field("state", state, between(0, 65536), "width of Mamba-2's keys; 0 for every other mixer");
     v.field("form", form, one_of({"auto", "quadratic", "chunked", "recurrent"}),
             "training form; every form computes the same function");
     v.field("chunk", chunk, between(1, 4096), "tokens per chunk of the chunked form");

@@ -17,6 +17,18 @@ const std::vector<Preset>& presets() {
       {"kata_m4", "psd", 4, "add", "none", "normalised", "PSD cone, 4 groups side by side"},
       {"kata_s2", "psd_sum", 2, "add", "none", "normalised", "PSD cone, 2 groups summed"},
       {"kata_s4", "psd_sum", 4, "add", "none", "normalised", "PSD cone, 4 groups summed"},
+      {"hermitian_kata", "hermitian", 1, "add", "none", "normalised", "cone of complex PSD matrices"},
+      {"quaternionic_kata", "quaternionic", 1, "add", "none", "normalised",
+       "cone of quaternionic PSD matrices"},
+      {"gatedkata_m1", "psd", 1, "add", "scalar", "normalised", "kata_m1 with a decay"},
+      {"gatedkata_m2", "psd", 2, "add", "scalar", "normalised", "kata_m2 with a decay"},
+      {"deltakata_m1", "psd", 1, "delta", "none", "raw", "delta rule on PSD features, one group"},
+      {"deltakata_m2", "psd", 2, "delta", "none", "raw", "delta rule on PSD features, 2 groups"},
+      {"gateddeltakata_m1", "psd", 1, "delta", "scalar", "raw", "deltakata_m1 with a decay"},
+      {"gateddeltakata_m2", "psd", 2, "delta", "scalar", "raw", "deltakata_m2 with a decay"},
+      {"deltanet", "identity", 1, "delta", "none", "raw", "the DeltaNet layer"},
+      {"gated_deltanet", "identity", 1, "delta", "scalar", "raw", "the Gated DeltaNet layer"},
+      {"mamba2", "identity", 1, "add", "scalar", "raw", "the Mamba-2 layer: heads share keys and queries"},
   };
   return rows;
 }
@@ -34,58 +46,32 @@ std::vector<std::string> preset_names() {
 }
 
 std::vector<std::string> map_names() {
-  return {"identity", "orthant", "lorentz", "psd", "psd_sum"};
+  return {"identity", "orthant", "lorentz", "psd", "psd_sum", "hermitian", "quaternionic"};
 }
 
 std::vector<std::string> update_names() {
-  return {"add"};
+  return {"add", "delta"};
 }
 
 std::vector<std::string> decay_names() {
-  return {"none"};
+  return {"none", "scalar"};
 }
 
 std::vector<std::string> read_names() {
   return {"normalised", "raw", "softmax"};
 }
 
-bool is_psd(const std::string& map) {
+bool has_groups(const std::string& map) {
   return map == "psd" || map == "psd_sum";
 }
 
 int64_t feature_width(const std::string& map, int64_t groups, int64_t head_dim) {
-  if (!is_psd(map)) return head_dim;
+  if (map == "hermitian") return head_dim / 2 * (head_dim / 2);
+  if (map == "quaternionic") return head_dim / 4 * (head_dim / 2 - 1);
+  if (!has_groups(map)) return head_dim;
   const int64_t group = head_dim / groups;
   const int64_t packed = group * (group + 1) / 2;
   return map == "psd" ? groups * packed : packed;
-}
-
-int64_t state_entries(const std::string& map, int64_t groups, const std::string& read, int64_t head_dim,
-                      int64_t value_dim) {
-  if (read == "softmax") return 0;
-  return feature_width(map, groups, head_dim) * (value_dim + (read == "normalised" ? 1 : 0));
-}
-
-std::string list_mixers() {
-  constexpr int64_t head_dim = 64;
-  const auto line = [](const std::string& name, const std::string& map, const std::string& groups,
-                       const std::string& update, const std::string& decay, const std::string& read,
-                       const std::string& state, const std::string& summary) {
-    return fmt::format("{:<15} {:<8} {:>6}  {:<6} {:<6} {:<11} {:>9}  {}\n", name, map, groups, update, decay,
-                       read, state, summary);
-  };
-  std::string out = line("preset", "map", "groups", "update", "decay", "read", "state", "mixer");
-  for (const Preset& row : presets()) {
-    const bool softmax = row.map[0] == '\0';
-    const int64_t entries = state_entries(row.map, row.groups, row.read, head_dim, head_dim);
-    out += line(row.name, softmax ? "-" : row.map, is_psd(row.map) ? std::to_string(row.groups) : "-",
-                softmax ? "-" : row.update, softmax ? "-" : row.decay, row.read,
-                softmax ? fmt::format("{} T", 2 * head_dim) : std::to_string(entries), row.summary);
-  }
-  return out + fmt::format(
-                   "state: numbers that one head of width {} carries from token to token, the mass "
-                   "included; softmax keeps T tokens\n",
-                   head_dim);
 }
 
 }  // namespace kata

@@ -26,15 +26,9 @@ std::vector<std::string> map_names();
 std::vector<std::string> update_names();
 std::vector<std::string> decay_names();
 std::vector<std::string> read_names();
-bool is_psd(const std::string& map);  // psd or psd_sum: maps with groups
+bool has_groups(const std::string& map);  // psd and psd_sum
 
 // Width n of the feature vector of a head (MATH: feature maps); groups divide head_dim.
 int64_t feature_width(const std::string& map, int64_t groups, int64_t head_dim);
-// Numbers that one head carries from token to token: n (d_v + 1) with a normalised read (the 1 is the mass),
-// n d_v with a raw one; 0 for softmax, whose cache grows by d + d_v with every token.
-int64_t state_entries(const std::string& map, int64_t groups, const std::string& read, int64_t head_dim,
-                      int64_t value_dim);
-
-std::string list_mixers();  // the table as text, for --list-mixers
 
 }  // namespace kata

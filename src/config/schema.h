@@ -70,6 +70,9 @@ inline Range<double> positive() {
 inline Range<double> below_one() {  // [0, 1)
   return {0, 1, false, true};
 }
+inline Range<double> up_to_one() {  // (0, 1]
+  return {0, 1, true};
+}
 inline Range<double> zero_or_above(double low) {
   return {low, unbounded<double>, true, false, true};
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/linear_attention.h"
+#include "ops/delta_attention.h"
 #include "ops/softmax_attention.h"
 
 namespace kata {
@@ -12,112 +12,237 @@ namespace {
 
 class SoftmaxAttention : public Attention {
  public:
-  explicit SoftmaxAttention(const ModelConfig& model)
-      : kv_heads_(model.kv_heads),
-        width_(model.head_dim),
-        scale_(1 / std::sqrt(static_cast<double>(width_))) {}
+  explicit SoftmaxAttention(const AttentionHeads& heads)
+      : heads_(heads), scale_(1 / std::sqrt(static_cast<double>(heads.width))) {}
 
-  void forward(Context& ctx, const Tensor& o, const Tensor& q, const Tensor& k, const Tensor& v) override {
-    lse_ = ctx.arena.take("softmax log-sum-exp", q.dtype(), {q.dim(0), q.dim(1), q.dim(2)});
-    softmax_attention_forward(ctx, o, lse_, q, k, v, scale_);
+  void forward(Context& ctx, const Tensor& o, const AttentionInputs& in, const Sequence& sequence) override {
+    lse_ = take_lse(ctx, in);
+    softmax_attention_forward(ctx, o, lse_, in.q, in.k, in.v, scale_, sequence.starts);
   }
-  void backward(Context& ctx, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
-                const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o) override {
-    softmax_attention_backward(ctx, dq, dk, dv, d_o, q, k, v, o, lse_, scale_);
+  void backward(Context& ctx, const AttentionInputs& gradients, const Tensor& d_o, const AttentionInputs& in,
+                const Tensor& o, const Sequence& sequence) override {
+    softmax_attention_backward(ctx, gradients.q, gradients.k, gradients.v, d_o, in.q, in.k, in.v, o, lse_,
+                               scale_, sequence.starts);
   }
   void take_state(Arena& arena, DType dtype, MixerState& state, int64_t batch,
                   int64_t capacity) const override {
-    state.keys = arena.take("key cache", dtype, {batch, capacity, kv_heads_, width_});
-    state.values = arena.take("value cache", dtype, {batch, capacity, kv_heads_, width_});
+    state.keys = arena.take("key cache", dtype, {batch, capacity, heads_.kv_heads, heads_.width});
+    state.values = arena.take("value cache", dtype, {batch, capacity, heads_.kv_heads, heads_.value_width});
   }
-  void step(Context& ctx, const Tensor& o, const Tensor& q, const Tensor& k, const Tensor& v,
-            MixerState& state, int64_t position) override {
-    KATA_CHECK(position < state.keys.dim(1), "position {} of a cache of {}", position, state.keys.dim(1));
-    append(ctx, state.keys, k, position);
-    append(ctx, state.values, v, position);
-    softmax_attention_step(ctx, o, q, state.keys, state.values, position + 1, scale_);
+  void prefill(Context& ctx, const Tensor& o, const AttentionInputs& in, const Sequence& sequence,
+               MixerState& state) override {
+    const int64_t position = sequence.position, length = position + sequence.time;
+    append(ctx, state.keys, in.k, position);
+    append(ctx, state.values, in.v, position);
+    softmax_attention_forward(ctx, o, take_lse(ctx, in), in.q, first_tokens(state.keys, length),
+                              first_tokens(state.values, length), scale_, cache_starts(ctx, sequence),
+                              position);
   }
-  int64_t state_entries(int64_t length) const override { return 2 * length * kv_heads_ * width_; }
+  void step(Context& ctx, const Tensor& o, const AttentionInputs& in, MixerState& state,
+            const StepPlace& place) override {
+    const auto one_token = [](const Tensor& x) { return x.split_first(x.dim(0), 1); };
+    append(ctx, state.keys, one_token(in.k), place.position);
+    append(ctx, state.values, one_token(in.v), place.position);
+    softmax_attention_step(ctx, o, in.q, state.keys, state.values, place.position + 1, scale_, place.first);
+  }
+  int64_t state_entries(int64_t length) const override {
+    return length * heads_.kv_heads * (heads_.width + heads_.value_width);
+  }
+  int64_t operations(int64_t length) const override {
+    return 2 * (length + 1) * heads_.heads * (heads_.width + heads_.value_width);
+  }
 
  private:
-  // cache[:, position] = rows of one token, [B, Hkv, d]
-  static void append(Context& ctx, const Tensor& cache, const Tensor& rows, int64_t position) {
+  static Tensor take_lse(Context& ctx, const AttentionInputs& in) {
+    return ctx.arena.take("softmax log-sum-exp", in.q.dtype(), {in.q.dim(0), in.q.dim(1), in.q.dim(2)});
+  }
+  // cache[:, position ..] = x [B, T, Hkv, d]
+  static void append(Context& ctx, const Tensor& cache, const Tensor& x, int64_t position) {
+    KATA_CHECK(position + x.dim(1) <= cache.dim(1), "tokens {}..{} of a cache of {}", position,
+               position + x.dim(1), cache.dim(1));
     if (ctx.planning()) return;
     dispatch_float(cache.dtype(), [&]<class T>() {
-      const int64_t width = rows.dim(1) * rows.dim(2);
-      for (int64_t b = 0; b < rows.dim(0); ++b)
-        std::copy_n(rows.as<T>() + b * rows.stride(0), width,
-                    cache.as<T>() + b * cache.stride(0) + position * cache.stride(1));
+      const TokenHeads<T> to = token_heads<T>(cache);
+      const TokenHeads<const T> from = token_heads<const T>(x);
+      for (int64_t b = 0; b < x.dim(0); ++b)
+        for (int64_t t = 0; t < x.dim(1); ++t)
+          for (int64_t h = 0; h < x.dim(2); ++h)
+            std::copy_n(from.at(b, t, h), x.dim(3), to.at(b, position + t, h));
     });
   }
+  static Tensor first_tokens(const Tensor& cache, int64_t length) {
+    const int64_t row = cache.dim(2) * cache.dim(3);
+    return cache.view({cache.dim(0), cache.dim(1) * row})
+        .columns(0, length * row)
+        .split_last(length, row)
+        .split_last(cache.dim(2), cache.dim(3));
+  }
+  // The starts counted from the first token of the cache, for all of its tokens.
+  static Tensor cache_starts(Context& ctx, const Sequence& sequence) {
+    if (!sequence.starts.defined()) return {};
+    const int64_t length = sequence.position + sequence.time;
+    const Tensor starts = ctx.arena.take("cache starts", DType::i32, {sequence.batch, length});
+    if (ctx.planning()) return starts;
+    for (int64_t b = 0; b < sequence.batch; ++b)
+      for (int64_t t = 0; t < length; ++t) {
+        const int64_t at = b * sequence.time + std::max<int64_t>(t - sequence.position, 0);
+        starts.as<int32_t>()[b * length + t] =
+            sequence.starts.as<int32_t>()[at] + static_cast<int32_t>(sequence.position);
+      }
+    return starts;
+  }
 
-  int64_t kv_heads_, width_;
+  AttentionHeads heads_;
   double scale_;
   Tensor lse_;
 };
 
-// Additive updates, any map of ops/feature_map.h, normalised or raw read.
-class AdditiveAttention : public Attention {
+Form form_of(const MixerConfig& mixer) {
+  return mixer.form == "recurrent" ? Form::recurrent
+         : mixer.form == "chunked" ? Form::chunked
+                                   : Form::quadratic;
+}
+
+// What the linear mixers share: a state of fixed size.
+class LinearRead : public Attention {
  public:
-  AdditiveAttention(const ModelConfig& model, const MixerConfig& mixer)
-      : kv_heads_(model.kv_heads), width_(model.head_dim), automatic_(mixer.form == "auto") {
-    settings_.map = {map_kind(mixer.map), model.head_dim, mixer.groups};
-    settings_.read = mixer.read == "raw" ? Read::raw : Read::normalised;
-    settings_.form = mixer.form == "recurrent" ? Form::recurrent
-                     : mixer.form == "chunked" ? Form::chunked
-                                               : Form::quadratic;
-    settings_.chunk = mixer.chunk;
+  LinearRead(const AttentionHeads& heads, const MixerConfig& mixer)
+      : heads_(heads),
+        map_(feature_map(mixer, heads.width)),
+        read_(mixer.read == "raw" ? Read::raw : Read::normalised),
+        decays_(mixer.decays()) {}
+
+  void take_state(Arena& arena, DType dtype, MixerState& state, int64_t batch, int64_t) const override {
+    state.memory =
+        arena.take("mixer state", dtype,
+                   {batch, heads_.kv_heads, map_.features(), state_columns(read_, heads_.value_width)});
+  }
+  int64_t state_entries(int64_t) const override {
+    return kata::state_entries(map_, read_, heads_.kv_heads, heads_.value_width);
+  }
+  // The state fades, takes one token and is read by every query head.
+  int64_t operations(int64_t length) const override {
+    return state_entries(length) * (2 + 2 * (heads_.heads / heads_.kv_heads) + (decays_ ? 1 : 0));
   }
 
-  void forward(Context& ctx, const Tensor& o, const Tensor& q, const Tensor& k, const Tensor& v) override {
-    mass_ = settings_.read == Read::normalised
-                ? ctx.arena.take("attention mass", q.dtype(), {q.dim(0), q.dim(1), q.dim(2)})
-                : Tensor();
-    linear_attention_forward(ctx, o, mass_, q, k, v, settings(q.dim(1)));
+ protected:
+  AttentionHeads heads_;
+  FeatureMap map_;
+  Read read_;
+  bool decays_;
+};
+
+// Additive updates, any map, normalised or raw read.
+class AdditiveAttention : public LinearRead {
+ public:
+  AdditiveAttention(const AttentionHeads& heads, const MixerConfig& mixer)
+      : LinearRead(heads, mixer),
+        automatic_(mixer.form == "auto"),
+        settings_{map_, read_, form_of(mixer), mixer.chunk} {}
+
+  void forward(Context& ctx, const Tensor& o, const AttentionInputs& in, const Sequence& sequence) override {
+    mass_ = take_mass(ctx, in);
+    linear_attention_forward(ctx, o, mass_, in.q, in.k, in.v, settings(sequence.time), {}, {},
+                             {in.log_decay, sequence.starts});
   }
-  void backward(Context& ctx, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
-                const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o) override {
-    linear_attention_backward(ctx, dq, dk, dv, d_o, q, k, v, o, mass_, settings(q.dim(1)));
+  void backward(Context& ctx, const AttentionInputs& gradients, const Tensor& d_o, const AttentionInputs& in,
+                const Tensor& o, const Sequence& sequence) override {
+    linear_attention_backward(ctx, gradients.q, gradients.k, gradients.v, d_o, in.q, in.k, in.v, o, mass_,
+                              settings(sequence.time), {in.log_decay, sequence.starts}, gradients.log_decay);
   }
-  void take_state(Arena& arena, DType dtype, MixerState& state, int64_t batch, int64_t) const override {
-    state.memory = arena.take("mixer state", dtype, {batch, kv_heads_, settings_.map.features(), columns()});
+  void prefill(Context& ctx, const Tensor& o, const AttentionInputs& in, const Sequence& sequence,
+               MixerState& state) override {
+    LinearAttention chunked = settings_;
+    chunked.form = Form::chunked;
+    linear_attention_forward(ctx, o, take_mass(ctx, in), in.q, in.k, in.v, chunked, state.memory,
+                             state.memory, {in.log_decay, sequence.starts});
   }
-  void step(Context& ctx, const Tensor& o, const Tensor& q, const Tensor& k, const Tensor& v,
-            MixerState& state, int64_t) override {
-    linear_attention_step(ctx, o, q, k, v, state.memory, settings_.map, settings_.read);
+  void step(Context& ctx, const Tensor& o, const AttentionInputs& in, MixerState& state,
+            const StepPlace&) override {
+    linear_attention_step(ctx, o, in.q, in.k, in.v, state.memory, map_, read_, in.log_decay);
   }
-  int64_t state_entries(int64_t) const override { return kv_heads_ * settings_.map.features() * columns(); }
 
  private:
-  static MapKind map_kind(const std::string& name) {
-    if (name == "identity") return MapKind::identity;
-    if (name == "orthant") return MapKind::orthant;
-    if (name == "lorentz") return MapKind::lorentz;
-    if (name == "psd") return MapKind::psd;
-    KATA_CHECK(name == "psd_sum", "no feature map {}", name);
-    return MapKind::psd_sum;
+  Tensor take_mass(Context& ctx, const AttentionInputs& in) const {
+    if (read_ == Read::raw) return {};
+    return ctx.arena.take("attention mass", in.q.dtype(), {in.q.dim(0), in.q.dim(1), in.q.dim(2)});
   }
-
   // A token takes T (d + dv) operations in the quadratic form and 4 n dv in the chunked one: equal near T = 2
   // n.
   LinearAttention settings(int64_t time) const {
     LinearAttention chosen = settings_;
-    if (automatic_) chosen.form = time > 2 * settings_.map.features() ? Form::chunked : Form::quadratic;
+    if (automatic_) chosen.form = time > 2 * map_.features() ? Form::chunked : Form::quadratic;
     return chosen;
   }
-  int64_t columns() const { return width_ + (settings_.read == Read::normalised ? 1 : 0); }
 
-  int64_t kv_heads_, width_;
   bool automatic_;
   LinearAttention settings_;
   Tensor mass_;
 };
 
+// The delta rule; q and k are unit rows.
+class DeltaRule : public LinearRead {
+ public:
+  DeltaRule(const AttentionHeads& heads, const MixerConfig& mixer)
+      : LinearRead(heads, mixer),
+        settings_{map_, mixer.form == "recurrent" ? Form::recurrent : Form::chunked, mixer.chunk} {}
+
+  void forward(Context& ctx, const Tensor& o, const AttentionInputs& in, const Sequence& sequence) override {
+    errors_ = take_errors(ctx, in);
+    delta_attention_forward(ctx, o, errors_, in.q, in.k, in.v, in.beta, settings_, {}, {},
+                            {in.log_decay, sequence.starts});
+  }
+  void backward(Context& ctx, const AttentionInputs& gradients, const Tensor& d_o, const AttentionInputs& in,
+                const Tensor&, const Sequence& sequence) override {
+    delta_attention_backward(ctx, gradients.q, gradients.k, gradients.v, gradients.beta, d_o, in.q, in.k,
+                             in.v, in.beta, errors_, settings_, {in.log_decay, sequence.starts},
+                             gradients.log_decay);
+  }
+  void prefill(Context& ctx, const Tensor& o, const AttentionInputs& in, const Sequence& sequence,
+               MixerState& state) override {
+    DeltaAttention chunked = settings_;
+    chunked.form = Form::chunked;
+    delta_attention_forward(ctx, o, take_errors(ctx, in), in.q, in.k, in.v, in.beta, chunked, state.memory,
+                            state.memory, {in.log_decay, sequence.starts});
+  }
+  void step(Context& ctx, const Tensor& o, const AttentionInputs& in, MixerState& state,
+            const StepPlace&) override {
+    delta_attention_step(ctx, o, in.q, in.k, in.v, in.beta, state.memory, map_, in.log_decay);
+  }
+  int64_t operations(int64_t length) const override {
+    return LinearRead::operations(length) + 2 * state_entries(length);  // what the state answers to the key
+  }
+
+ private:
+  Tensor take_errors(Context& ctx, const AttentionInputs& in) const {
+    return ctx.arena.take("delta errors", in.v.dtype(), in.v.shape());
+  }
+
+  DeltaAttention settings_;
+  Tensor errors_;
+};
+
+MapKind map_kind(const std::string& name) {
+  if (name == "identity") return MapKind::identity;
+  if (name == "orthant") return MapKind::orthant;
+  if (name == "lorentz") return MapKind::lorentz;
+  if (name == "psd") return MapKind::psd;
+  if (name == "psd_sum") return MapKind::psd_sum;
+  if (name == "hermitian") return MapKind::hermitian;
+  KATA_CHECK(name == "quaternionic", "no feature map {}", name);
+  return MapKind::quaternionic;
+}
+
 }  // namespace
 
-std::unique_ptr<Attention> make_attention(const ModelConfig& model, const MixerConfig& mixer) {
-  if (mixer.read == "softmax") return std::make_unique<SoftmaxAttention>(model);
-  return std::make_unique<AdditiveAttention>(model, mixer);
+FeatureMap feature_map(const MixerConfig& mixer, int64_t width) {
+  return {map_kind(mixer.map), width, mixer.groups};
+}
+
+std::unique_ptr<Attention> make_attention(const AttentionHeads& heads, const MixerConfig& mixer) {
+  if (mixer.softmax()) return std::make_unique<SoftmaxAttention>(heads);
+  if (mixer.delta()) return std::make_unique<DeltaRule>(heads, mixer);
+  return std::make_unique<AdditiveAttention>(heads, mixer);
 }
 
 }  // namespace kata

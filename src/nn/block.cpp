@@ -35,14 +35,29 @@ void Block::backward(Context& ctx, const Tensor& d, const Tensor& x, const Seque
   mixer_norm_.backward(ctx, d, dnormed, x, true);
 }
 
-void Block::step(Context& ctx, const Tensor& y, const Tensor& x, MixerState& state, int64_t position) {
+// mix(out, in, residual); nothing is kept.
+template <class Mix>
+void Block::infer(Context& ctx, const Tensor& y, const Tensor& x, Mix&& mix) {
   Arena::Scope scope(ctx.arena);
   const Tensor normed = ctx.arena.take("block normed input", x.dtype(), x.shape());
   const Tensor middle = ctx.arena.take("block residual", x.dtype(), x.shape());
   mixer_norm_.forward(ctx, normed, x);
-  mixer_->step(ctx, middle, normed, x, state, position);
+  mix(middle, normed, x);
   mlp_norm_.forward(ctx, normed, middle);
   mlp_.forward(ctx, y, normed, middle);
+}
+
+void Block::prefill(Context& ctx, const Tensor& y, const Tensor& x, const Sequence& sequence,
+                    MixerState& state) {
+  infer(ctx, y, x, [&](const Tensor& out, const Tensor& in, const Tensor& residual) {
+    mixer_->prefill(ctx, out, in, residual, sequence, state);
+  });
+}
+
+void Block::step(Context& ctx, const Tensor& y, const Tensor& x, MixerState& state, const StepPlace& place) {
+  infer(ctx, y, x, [&](const Tensor& out, const Tensor& in, const Tensor& residual) {
+    mixer_->step(ctx, out, in, residual, state, place);
+  });
 }
 
 }  // namespace kata

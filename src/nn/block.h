@@ -20,11 +20,16 @@ class Block {
   MixerState take_state(Arena& arena, int64_t batch, int64_t capacity) const {
     return mixer_->take_state(arena, batch, capacity);
   }
+  // As forward, going on from the state.
+  void prefill(Context& ctx, const Tensor& y, const Tensor& x, const Sequence& sequence, MixerState& state);
   // y, x: [batch, hidden], one token each.
-  void step(Context& ctx, const Tensor& y, const Tensor& x, MixerState& state, int64_t position);
+  void step(Context& ctx, const Tensor& y, const Tensor& x, MixerState& state, const StepPlace& place);
   int64_t state_entries(int64_t length) const { return mixer_->state_entries(length); }
 
  private:
+  template <class Mix>
+  void infer(Context& ctx, const Tensor& y, const Tensor& x, Mix&& mix);
+
   Norm mixer_norm_;
   std::unique_ptr<Mixer> mixer_;
   Norm mlp_norm_;

@@ -1,5 +1,6 @@
 #include "nn/language_model.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "ops/cross_entropy.h"
@@ -32,9 +33,9 @@ LanguageModel::LanguageModel(const ModelConfig& config, DType dtype, bool recomp
 }
 
 void LanguageModel::forward_backward(Context& ctx, const Tensor& losses, const Tensor& inputs,
-                                     const Tensor& targets, double scale) {
+                                     const Tensor& targets, double scale, const Tensor& starts) {
   Arena::Scope scope(ctx.arena);
-  const Sequence sequence{inputs.dim(0), inputs.dim(1)};
+  const Sequence sequence{inputs.dim(0), inputs.dim(1), starts};
   const Shape tokens{sequence.tokens()}, hidden{sequence.tokens(), config_.hidden};
 
   std::vector<Tensor> x;  // the residual stream before each block, and after the last
@@ -68,9 +69,9 @@ void LanguageModel::forward_backward(Context& ctx, const Tensor& losses, const T
 }
 
 void LanguageModel::evaluate(Context& ctx, const Tensor& losses, const Tensor& predictions,
-                             const Tensor& inputs, const Tensor& targets) {
+                             const Tensor& inputs, const Tensor& targets, const Tensor& starts) {
   Arena::Scope scope(ctx.arena);
-  const Sequence sequence{inputs.dim(0), inputs.dim(1)};
+  const Sequence sequence{inputs.dim(0), inputs.dim(1), starts};
   const Shape tokens{sequence.tokens()}, hidden{sequence.tokens(), config_.hidden};
   Tensor x = ctx.arena.take("residual stream", dtype_, hidden);
   Tensor y = ctx.arena.take("residual stream", dtype_, hidden);
@@ -88,15 +89,57 @@ DecodeState LanguageModel::take_state(Arena& arena, int64_t batch, int64_t capac
   DecodeState state;
   state.batch = batch;
   state.capacity = capacity;
+  state.first = arena.take("first tokens", DType::i32, {batch});
   const auto zero = [](const Tensor& t) {
     if (t.defined() && t.data() != nullptr) std::memset(t.data(), 0, t.bytes());
   };
+  zero(state.first);
   for (const auto& block : blocks_) {
     state.layers.push_back(block->take_state(arena, batch, capacity));
     const MixerState& layer = state.layers.back();
     for (const Tensor& t : {layer.window, layer.memory, layer.keys, layer.values}) zero(t);
   }
   return state;
+}
+
+namespace {
+
+// Where rows of different lengths begin, counted from the first of `time` more tokens: what stands before a
+// sequence is a document of its own. Undefined where all rows begin at token 0.
+Tensor take_starts(Context& ctx, const DecodeState& state, int64_t time) {
+  const bool planning = ctx.planning();
+  const int32_t* first = planning ? nullptr : state.first.as<int32_t>();
+  const Tensor starts = ctx.arena.take("document starts", DType::i32, {state.batch, time});
+  if (planning) return starts;
+  if (std::all_of(first, first + state.batch, [](int32_t at) { return at == 0; })) return {};
+  for (int64_t b = 0; b < state.batch; ++b)
+    for (int64_t t = 0; t < time; ++t) {
+      const bool inside = state.position + t >= first[b];
+      starts.as<int32_t>()[b * time + t] = static_cast<int32_t>((inside ? first[b] : 0) - state.position);
+    }
+  return starts;
+}
+
+}  // namespace
+
+void LanguageModel::prefill(Context& ctx, const Tensor& logits, const Tensor& tokens, DecodeState& state) {
+  Arena::Scope scope(ctx.arena);
+  const Sequence sequence{state.batch, tokens.dim(1), take_starts(ctx, state, tokens.dim(1)), state.position};
+  const Shape hidden{sequence.tokens(), config_.hidden};
+  Tensor x = ctx.arena.take("residual stream", dtype_, hidden);
+  Tensor y = ctx.arena.take("residual stream", dtype_, hidden);
+  embedding_forward(ctx, x, embedding_.value, tokens.view({sequence.tokens()}));
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    blocks_[i]->prefill(ctx, y, x, sequence, state.layers[i]);
+    std::swap(x, y);
+  }
+  // The last token of every row.
+  const Tensor last = x.view({state.batch, sequence.time * config_.hidden})
+                          .columns((sequence.time - 1) * config_.hidden, sequence.time * config_.hidden);
+  const Tensor normed = ctx.arena.take("final normed", dtype_, {state.batch, config_.hidden});
+  norm_.forward(ctx, normed, last);
+  matmul_forward(ctx, logits, normed, classifier());
+  state.position += sequence.time;
 }
 
 void LanguageModel::step(Context& ctx, const Tensor& logits, const Tensor& tokens, DecodeState& state) {
@@ -106,7 +149,7 @@ void LanguageModel::step(Context& ctx, const Tensor& logits, const Tensor& token
   Tensor y = ctx.arena.take("residual stream", dtype_, hidden);
   embedding_forward(ctx, x, embedding_.value, tokens);
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    blocks_[i]->step(ctx, y, x, state.layers[i], state.position);
+    blocks_[i]->step(ctx, y, x, state.layers[i], {state.position, state.first});
     std::swap(x, y);
   }
   norm_.forward(ctx, y, x);

@@ -13,7 +13,10 @@ struct DecodeState {
   std::vector<MixerState> layers;
   int64_t batch = 0;
   int64_t capacity = 0;  // tokens a softmax cache holds; linear mixers do not grow
-  int64_t position = 0;  // tokens seen
+  int64_t position = 0;  // tokens seen, of every row
+  // int32 [batch]: how many of these stand before the row's sequence (rows of different lengths end
+  // together).
+  Tensor first = {};
 };
 
 class LanguageModel {
@@ -27,15 +30,19 @@ class LanguageModel {
 
   // Losses of every position and, times scale, the gradients, which are added to parameters().gradients().
   // inputs, targets: int32 [batch, time]; target -1 = not scored; losses: [batch * time], 0 where not scored.
+  // starts: int32 [batch, time], where documents begin (ops/documents.h), or undefined.
   void forward_backward(Context& ctx, const Tensor& losses, const Tensor& inputs, const Tensor& targets,
-                        double scale);
+                        double scale, const Tensor& starts = {});
 
   // Losses and, where defined, predictions int32 [batch * time] (the most likely token, -1 where not scored).
   void evaluate(Context& ctx, const Tensor& losses, const Tensor& predictions, const Tensor& inputs,
-                const Tensor& targets);
+                const Tensor& targets, const Tensor& starts = {});
 
   // A zeroed state whose tensors live in `arena`.
   DecodeState take_state(Arena& arena, int64_t batch, int64_t capacity) const;
+  // logits [batch, vocab] after the last of `time` more tokens of each row (int32 [batch, time]). Row b's
+  // sequence begins at token state.first[b]; what stands before it is not seen by it.
+  void prefill(Context& ctx, const Tensor& logits, const Tensor& tokens, DecodeState& state);
   // logits [batch, vocab] after one more token each (int32 [batch]).
   void step(Context& ctx, const Tensor& logits, const Tensor& tokens, DecodeState& state);
 

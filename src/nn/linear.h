@@ -15,11 +15,15 @@ class Linear {
   void forward(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& residual = {}) const {
     matmul_forward(ctx, y, x, weight_.value, residual);
   }
-  // dx = dy w; the weight's gradient is added to.
-  void backward(Context& ctx, const Tensor& dx, const Tensor& dy, const Tensor& x) const {
-    matmul_backward_input(ctx, dx, dy, weight_.value, false);
+  // dx = dy w, or += where asked to; the weight's gradient is added to.
+  void backward(Context& ctx, const Tensor& dx, const Tensor& dy, const Tensor& x,
+                bool accumulate = false) const {
+    matmul_backward_input(ctx, dx, dy, weight_.value, accumulate);
     matmul_backward_weight(ctx, weight_.gradient, dy, x);
   }
+
+  int64_t in() const { return weight_.shape[1]; }
+  int64_t out() const { return weight_.shape[0]; }
 
  private:
   Parameter& weight_;

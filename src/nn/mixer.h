@@ -1,8 +1,8 @@
 // A sequence mixer: the layer that lets tokens see earlier tokens.
 //
 // x and y are [batch * time, hidden], token-major. forward keeps what backward needs in the caller's arena
-// scope; backward follows the forward of the same batch. step is inference: one token a sequence, with a
-// state.
+// scope; backward follows the forward of the same batch. prefill and step are inference: several tokens or
+// one of every sequence, with a state.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,12 @@
 
 namespace kata {
 
+// `time` tokens of each of `batch` rows.
 struct Sequence {
   int64_t batch = 0, time = 0;
+  Tensor starts = {};    // int32 [batch, time]: where documents begin (ops/documents.h); undefined: one a row
+  int64_t position = 0;  // prefill: of the first token, counted in tokens that the state has seen
+
   int64_t tokens() const { return batch * time; }
 };
 
@@ -25,6 +29,12 @@ struct MixerState {
   Tensor keys, values;  // softmax: [batch, capacity, kv_heads, head_dim]
 };
 
+// Where the next token of each row stands.
+struct StepPlace {
+  int64_t position = 0;  // tokens that the state has seen
+  Tensor first;          // int32 [batch]: of these, the ones before the row's sequence; undefined: none
+};
+
 class Mixer {
  public:
   virtual ~Mixer() = default;
@@ -33,11 +43,17 @@ class Mixer {
   virtual void backward(Context& ctx, const Tensor& dx, const Tensor& dy, const Tensor& x,
                         const Sequence& sequence) = 0;  // dx = gradient through the mixer alone
   virtual MixerState take_state(Arena& arena, int64_t batch, int64_t capacity) const = 0;
-  // y, x, residual: [batch, hidden]; position counts from 0.
+  // As forward, going on from the state, which is moved on.
+  virtual void prefill(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& residual,
+                       const Sequence& sequence, MixerState& state) = 0;
+  // y, x, residual: [batch, hidden].
   virtual void step(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& residual, MixerState& state,
-                    int64_t position) = 0;
+                    const StepPlace& place) = 0;
   // Numbers that a sequence of `length` tokens leaves in the state (convolution window aside).
   virtual int64_t state_entries(int64_t length) const = 0;
+  // Operations of one more token after `length` tokens: two for each weight of the projections, and what the
+  // state takes (update and read; for softmax the scores and the average).
+  virtual int64_t operations(int64_t length) const = 0;
 };
 
 std::unique_ptr<Mixer> make_mixer(Parameters& parameters, const std::string& name, const ModelConfig& model,

@@ -1,5 +1,7 @@
 #include "nn/parameters.h"
 
+#include <cmath>
+
 #include "base/parallel.h"
 #include "base/philox.h"
 
@@ -17,18 +19,30 @@ Tensor slice(const Tensor& flat, const Parameter& p) {
   return flat.rows(p.offset, p.offset + p.shape.numel()).view(p.shape);
 }
 
+double draw_one(const Init& init, const Philox& random, uint64_t index) {
+  const auto between = [&](double low, double high) { return low + (high - low) * random.uniform(index); };
+  switch (init.kind) {
+    case Init::Kind::normal:
+      return init.low * random.normal(index);
+    case Init::Kind::uniform:
+      return init.high * (2 * random.uniform(index) - 1);
+    case Init::Kind::constant:
+      return init.low;
+    case Init::Kind::log_of_uniform:
+      return std::log(init.high - (init.high - init.low) * random.uniform(index));  // uniform() is below 1
+    case Init::Kind::inverse_softplus:
+      return std::log(std::expm1(std::exp(between(std::log(init.low), std::log(init.high)))));
+  }
+  return 0;
+}
+
 template <class T>
 void draw(const Parameter& p, uint64_t seed) {
   const Philox random(seed ^ hash_name(p.name), stream_init);
   T* x = p.value.as<T>();
   parallel_blocks(p.shape.numel(), 65536, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto index = static_cast<uint64_t>(i);
-      double value = p.init.value;
-      if (p.init.kind == Init::Kind::normal) value *= random.normal(index);
-      if (p.init.kind == Init::Kind::uniform) value *= 2 * random.uniform(index) - 1;
-      x[i] = static_cast<T>(value);
-    }
+    for (int64_t i = begin; i < end; ++i)
+      x[i] = static_cast<T>(draw_one(p.init, random, static_cast<uint64_t>(i)));
   });
 }
 

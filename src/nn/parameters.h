@@ -14,13 +14,17 @@
 namespace kata {
 
 struct Init {
-  enum class Kind { normal, uniform, constant };
+  enum class Kind { normal, uniform, constant, log_of_uniform, inverse_softplus };
   Kind kind = Kind::constant;
-  double value = 0;  // normal: standard deviation; uniform: bound, in [-value, value]; constant: the value
+  double low = 0, high = 0;
 
-  static Init normal(double deviation) { return {Kind::normal, deviation}; }
-  static Init uniform(double bound) { return {Kind::uniform, bound}; }
-  static Init constant(double value) { return {Kind::constant, value}; }
+  static Init normal(double deviation) { return {Kind::normal, deviation, deviation}; }
+  static Init uniform(double bound) { return {Kind::uniform, -bound, bound}; }
+  static Init constant(double value) { return {Kind::constant, value, value}; }
+  // exp(x) uniform in [low, high] and above 0
+  static Init log_of_uniform(double low, double high) { return {Kind::log_of_uniform, low, high}; }
+  // log softplus(x) uniform between log low and log high
+  static Init inverse_softplus(double low, double high) { return {Kind::inverse_softplus, low, high}; }
 };
 
 struct Parameter {

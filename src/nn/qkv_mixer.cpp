@@ -4,6 +4,8 @@
 
 #include "ops/l2norm.h"
 #include "ops/short_conv.h"
+#include "ops/silu_gate.h"
+#include "ops/unit_feature.h"
 
 namespace kata {
 
@@ -12,16 +14,21 @@ namespace {
 constexpr double deviation = 0.02;  // of every weight's start (MATH: layers)
 
 RopeSpec rope_spec(const ModelConfig& model, const MixerConfig& mixer) {
-  // Every group of psd_sum turns at the same frequencies; Lorentz turns pairs of h and leaves tau.
+  // Every group of psd_sum turns at the same frequencies, both pairs of a quaternion too; Lorentz turns pairs
+  // of h and leaves tau.
   const int64_t groups = mixer.map == "psd_sum" ? mixer.groups : 1;
   const int64_t inside = model.head_dim / groups;
   const int64_t rotated = mixer.map == "lorentz" ? (inside - 1) / 2 * 2 : inside;
-  return {model.head_dim, groups, rotated, *mixer.rope_base};
+  return {model.head_dim, groups, rotated, *mixer.rope_base, mixer.map == "quaternionic" ? 2 : 1};
 }
 
-// [batch * time, heads, width] as [batch, time, heads, width]
+// Rows [batch * time, ..] as [batch, time, ..].
 Tensor by_sequence(const Tensor& rows, const Sequence& sequence) {
-  return rows.split_first(sequence.batch, sequence.time);
+  return rows.defined() ? rows.split_first(sequence.batch, sequence.time) : rows;
+}
+AttentionInputs by_sequence(const AttentionInputs& rows, const Sequence& sequence) {
+  return {by_sequence(rows.q, sequence), by_sequence(rows.k, sequence), by_sequence(rows.v, sequence),
+          by_sequence(rows.beta, sequence), by_sequence(rows.log_decay, sequence)};
 }
 
 }  // namespace
@@ -36,9 +43,10 @@ QkvMixer::QkvMixer(Parameters& parameters, const std::string& name, const ModelC
                : mixer.qk_norm == "l2" ? QkNorm::l2
                                        : QkNorm::none),
       qkv_(parameters, name + ".qkv", model.hidden, width(), deviation),
-      out_(parameters, name + ".out", heads_ * head_dim_, model.hidden,
+      out_(parameters, name + ".out", hidden(), model.hidden,
            deviation / std::sqrt(2.0 * static_cast<double>(model.layers))),
-      attention_(make_attention(model, mixer)) {
+      token_gates_(parameters, name, model.hidden, model.kv_heads, mixer),
+      attention_(make_attention({model.heads, model.kv_heads, model.head_dim, model.head_dim}, mixer)) {
   if (mixer.conv > 0)
     conv_ = &parameters.add(name + ".conv.weight", {width(), mixer.conv}, Init::uniform(0.5), false);
   if (qk_norm_ == QkNorm::rms) {
@@ -46,10 +54,17 @@ QkvMixer::QkvMixer(Parameters& parameters, const std::string& name, const ModelC
     k_norm_.emplace(parameters, name + ".k_norm", head_dim_);
   }
   if (mixer.rope_base) rope_ = rope_spec(model, mixer);
-  if (mixer.read != "softmax") head_norm_.emplace(parameters, name + ".head_norm", head_dim_);
+  if (!mixer.softmax()) head_norm_.emplace(parameters, name + ".head_norm", head_dim_);
+  if (mixer.output_gate) output_gate_.emplace(parameters, name + ".gate", model.hidden, hidden(), deviation);
+  if (mixer.delta()) {
+    unit_map_ = feature_map(mixer, head_dim_);
+    q_scale_ = k_scale_ = std::sqrt(mixer.delta_scale);
+    // DeltaNet scales q by d^-1/2; the head norm takes it away again but for its epsilon.
+    if (mixer.map == "identity") q_scale_ /= std::sqrt(static_cast<double>(head_dim_));
+  }
 }
 
-QkvMixer::Heads QkvMixer::split(const Tensor& fused) const {
+AttentionInputs QkvMixer::split(const Tensor& fused) const {
   const int64_t q_end = heads_ * head_dim_, k_end = q_end + kv_heads_ * head_dim_;
   return {fused.columns(0, q_end).split_last(heads_, head_dim_),
           fused.columns(q_end, k_end).split_last(kv_heads_, head_dim_),
@@ -57,10 +72,10 @@ QkvMixer::Heads QkvMixer::split(const Tensor& fused) const {
 }
 
 // q and k into buffers of their own (the norm's backward reads its input); v stays a view.
-QkvMixer::Heads QkvMixer::normalise(Context& ctx, const Heads& in) {
+AttentionInputs QkvMixer::normalise(Context& ctx, const AttentionInputs& in) {
   if (qk_norm_ == QkNorm::none) return in;
   const int64_t rows = in.q.dim(0);
-  Heads out = in;
+  AttentionInputs out = in;
   out.q = ctx.arena.take("normed q", dtype_, in.q.shape());
   out.k = ctx.arena.take("normed k", dtype_, in.k.shape());
   if (qk_norm_ == QkNorm::rms) {
@@ -76,7 +91,8 @@ QkvMixer::Heads QkvMixer::normalise(Context& ctx, const Heads& in) {
 }
 
 // In place: gradient.q and gradient.k are laid out as in.q and in.k.
-void QkvMixer::normalise_backward(Context& ctx, const Heads& gradient, const Heads& in) const {
+void QkvMixer::normalise_backward(Context& ctx, const AttentionInputs& gradient,
+                                  const AttentionInputs& in) const {
   if (qk_norm_ == QkNorm::rms) {
     q_norm_->backward(ctx, gradient.q, gradient.q, in.q, false);
     k_norm_->backward(ctx, gradient.k, gradient.k, in.k, false);
@@ -86,51 +102,96 @@ void QkvMixer::normalise_backward(Context& ctx, const Heads& gradient, const Hea
   }
 }
 
-void QkvMixer::take_rope_table(Context& ctx, int64_t time, int64_t position, DType dtype) {
+// The delta rule reads rows whose features have length one.
+AttentionInputs QkvMixer::unit_rows(Context& ctx, const AttentionInputs& in) const {
+  if (!unit_map_) return in;
+  AttentionInputs out = in;
+  out.q = ctx.arena.take("unit q", dtype_, in.q.shape());
+  out.k = ctx.arena.take("unit k", dtype_, in.k.shape());
+  unit_feature_forward(ctx, out.q, in.q, q_scale_, *unit_map_);
+  unit_feature_forward(ctx, out.k, in.k, k_scale_, *unit_map_);
+  return out;
+}
+
+void QkvMixer::take_rope_table(Context& ctx, int64_t rows, int64_t position) {
   if (!rope_) return;
-  rope_table_ = ctx.arena.take("rope table", dtype, {time, rope_->rotated / 2, 2});
+  rope_table_ = ctx.arena.take("rope table", dtype_, {rows, rope_->rotated / 2, 2});
   rope_table(ctx, rope_table_, position, *rope_);
 }
 
-void QkvMixer::rotate(Context& ctx, const Heads& heads, const Sequence& sequence, bool inverse) const {
+void QkvMixer::rotate(Context& ctx, const AttentionInputs& in, const Sequence& sequence, bool inverse) const {
   if (!rope_) return;
-  for (const Tensor& x : {heads.q, heads.k}) {
+  for (const Tensor& x : {in.q, in.k}) {
     const Tensor view = by_sequence(x, sequence);
     if (inverse)
-      rope_backward(ctx, view, rope_table_, *rope_);
+      rope_backward(ctx, view, rope_table_, *rope_, sequence.starts);
     else
-      rope_forward(ctx, view, rope_table_, *rope_);
+      rope_forward(ctx, view, rope_table_, *rope_, sequence.starts);
   }
 }
 
-// The output projection's input: o, head-normalised except for softmax. [rows, heads * head_dim]
-Tensor QkvMixer::head_output(Context& ctx, const Tensor& o) {
-  Tensor out = o;
-  if (head_norm_) {
-    out = ctx.arena.take("normed read", dtype_, o.shape());
-    head_norm_->forward(ctx, out, o);
+template <class Convolve, class Turn, class Attend>
+void QkvMixer::pass(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& residual,
+                    Convolve&& convolve, Turn&& turn, Attend&& attend) {
+  const int64_t rows = x.dim(0);
+  projected_ = ctx.arena.take("qkv", dtype_, {rows, width()});
+  qkv_.forward(ctx, projected_, x);
+  convolved_ = projected_;
+  if (conv_) {
+    convolved_ = ctx.arena.take("convolved qkv", dtype_, {rows, width()});
+    convolve(convolved_, projected_);
   }
-  return out.view({o.dim(0), heads_ * head_dim_});
+  turned_ = normalise(ctx, split(convolved_));
+  turn(turned_);
+  ready_ = unit_rows(ctx, turned_);
+  token_gates_.forward(ctx, ready_, x);
+  read_ = ctx.arena.take("attention read", dtype_, {rows, heads_, head_dim_});
+  attend(read_, ready_);
+
+  normed_read_ = read_;
+  if (head_norm_) {
+    normed_read_ = ctx.arena.take("normed read", dtype_, read_.shape());
+    head_norm_->forward(ctx, normed_read_, read_);
+  }
+  normed_read_ = normed_read_.view({rows, hidden()});
+  gated_read_ = normed_read_;
+  if (output_gate_) {
+    gate_ = ctx.arena.take("output gate", dtype_, normed_read_.shape());
+    gated_read_ = ctx.arena.take("gated read", dtype_, normed_read_.shape());
+    output_gate_->forward(ctx, gate_, x);
+    silu_gate_forward(ctx, gated_read_, normed_read_, gate_);
+  }
+  out_.forward(ctx, y, gated_read_, residual);
 }
 
 void QkvMixer::forward(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& residual,
                        const Sequence& sequence) {
-  const Shape fused{sequence.tokens(), width()}, by_time{sequence.batch, sequence.time, width()};
-  projected_ = ctx.arena.take("qkv", dtype_, fused);
-  qkv_.forward(ctx, projected_, x);
-  convolved_ = projected_;
-  if (conv_) {
-    convolved_ = ctx.arena.take("convolved qkv", dtype_, fused);
-    short_conv_forward(ctx, convolved_.view(by_time), projected_.view(by_time), conv_->value);
+  const Shape by_time{sequence.batch, sequence.time, width()};
+  pass(
+      ctx, y, x, residual,
+      [&](const Tensor& out, const Tensor& in) {
+        short_conv_forward(ctx, out.view(by_time), in.view(by_time), conv_->value, {}, sequence.starts);
+      },
+      [&](const AttentionInputs& heads) {
+        take_rope_table(ctx, sequence.time, 0);
+        rotate(ctx, heads, sequence, false);
+      },
+      [&](const Tensor& o, const AttentionInputs& in) {
+        attention_->forward(ctx, by_sequence(o, sequence), by_sequence(in, sequence), sequence);
+      });
+}
+
+// Room for the gradients of attention's inputs: q and k of the delta rule are those of the unit rows.
+AttentionInputs QkvMixer::take_gradients(Context& ctx, const AttentionInputs& turned) const {
+  AttentionInputs out = turned;
+  if (unit_map_) {
+    out.q = ctx.arena.take("unit q gradient", dtype_, turned.q.shape());
+    out.k = ctx.arena.take("unit k gradient", dtype_, turned.k.shape());
   }
-  ready_ = normalise(ctx, split(convolved_));
-  take_rope_table(ctx, sequence.time, 0, dtype_);
-  rotate(ctx, ready_, sequence, false);
-  read_ = ctx.arena.take("attention read", dtype_, {sequence.tokens(), heads_, head_dim_});
-  attention_->forward(ctx, by_sequence(read_, sequence), by_sequence(ready_.q, sequence),
-                      by_sequence(ready_.k, sequence), by_sequence(ready_.v, sequence));
-  normed_read_ = head_output(ctx, read_);
-  out_.forward(ctx, y, normed_read_, residual);
+  if (ready_.beta.defined()) out.beta = ctx.arena.take("beta gradient", dtype_, ready_.beta.shape());
+  if (ready_.log_decay.defined())
+    out.log_decay = ctx.arena.take("log decay gradient", dtype_, ready_.log_decay.shape());
+  return out;
 }
 
 void QkvMixer::backward(Context& ctx, const Tensor& dx, const Tensor& dy, const Tensor& x,
@@ -138,24 +199,34 @@ void QkvMixer::backward(Context& ctx, const Tensor& dx, const Tensor& dy, const 
   Arena::Scope scope(ctx.arena);
   const Shape fused{sequence.tokens(), width()}, by_time{sequence.batch, sequence.time, width()};
   const Tensor dread = ctx.arena.take("attention read gradient", dtype_, read_.shape());
-  out_.backward(ctx, dread.view(normed_read_.shape()), dy, normed_read_);
+  const Tensor dread_rows = dread.view(normed_read_.shape());
+  out_.backward(ctx, dread_rows, dy, gated_read_);
+  Tensor dgate;
+  if (output_gate_) {
+    dgate = ctx.arena.take("output gate gradient", dtype_, gate_.shape());
+    silu_gate_backward(ctx, dread_rows, dgate, dread_rows, normed_read_, gate_);
+  }
   if (head_norm_) head_norm_->backward(ctx, dread, dread, read_, false);
 
   Tensor dfused = ctx.arena.take("qkv gradient", dtype_, fused);
-  const Heads gradient = split(dfused);
-  attention_->backward(ctx, by_sequence(gradient.q, sequence), by_sequence(gradient.k, sequence),
-                       by_sequence(gradient.v, sequence), by_sequence(dread, sequence),
-                       by_sequence(ready_.q, sequence), by_sequence(ready_.k, sequence),
-                       by_sequence(ready_.v, sequence), by_sequence(read_, sequence));
-  rotate(ctx, gradient, sequence, true);
-  normalise_backward(ctx, gradient, split(convolved_));
+  const AttentionInputs turned = split(dfused), gradients = take_gradients(ctx, turned);
+  attention_->backward(ctx, by_sequence(gradients, sequence), by_sequence(dread, sequence),
+                       by_sequence(ready_, sequence), by_sequence(read_, sequence), sequence);
+  if (unit_map_) {
+    unit_feature_backward(ctx, turned.q, gradients.q, turned_.q, q_scale_, *unit_map_);
+    unit_feature_backward(ctx, turned.k, gradients.k, turned_.k, k_scale_, *unit_map_);
+  }
+  rotate(ctx, turned, sequence, true);
+  normalise_backward(ctx, turned, split(convolved_));
   if (conv_) {
     const Tensor dprojected = ctx.arena.take("qkv gradient before convolution", dtype_, fused);
     short_conv_backward(ctx, dprojected.view(by_time), conv_->gradient, dfused.view(by_time),
-                        projected_.view(by_time), conv_->value);
+                        projected_.view(by_time), conv_->value, {}, {}, sequence.starts);
     dfused = dprojected;
   }
   qkv_.backward(ctx, dx, dfused, x);
+  token_gates_.backward(ctx, dx, gradients, ready_, x);
+  if (output_gate_) output_gate_->backward(ctx, dx, dgate, x, true);
 }
 
 MixerState QkvMixer::take_state(Arena& arena, int64_t batch, int64_t capacity) const {
@@ -165,27 +236,52 @@ MixerState QkvMixer::take_state(Arena& arena, int64_t batch, int64_t capacity) c
   return state;
 }
 
-void QkvMixer::step(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& residual, MixerState& state,
-                    int64_t position) {
-  const int64_t batch = x.dim(0);
-  Tensor fused = ctx.arena.take("qkv", dtype_, {batch, width()});
-  qkv_.forward(ctx, fused, x);
-  if (conv_) {
-    const Tensor convolved = ctx.arena.take("convolved qkv", dtype_, {batch, width()});
-    short_conv_step(ctx, convolved, fused, state.window, conv_->value);
-    fused = convolved;
-  }
-  const Heads heads = normalise(ctx, split(fused));
-  take_rope_table(ctx, 1, position, dtype_);
-  rotate(ctx, heads, {batch, 1}, false);
-  const Tensor o = ctx.arena.take("attention read", dtype_, {batch, heads_, head_dim_});
-  attention_->step(ctx, o, heads.q, heads.k, heads.v, state, position);
-  out_.forward(ctx, y, head_output(ctx, o), residual);
+void QkvMixer::prefill(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& residual,
+                       const Sequence& sequence, MixerState& state) {
+  const Shape by_time{sequence.batch, sequence.time, width()};
+  pass(
+      ctx, y, x, residual,
+      [&](const Tensor& out, const Tensor& in) {
+        short_conv_forward(ctx, out.view(by_time), in.view(by_time), conv_->value, {}, sequence.starts,
+                           state.window);
+        short_conv_window(ctx, state.window, in.view(by_time), sequence.starts, state.window);
+      },
+      [&](const AttentionInputs& heads) {
+        // Rows with documents of their own are at positions from 0 on, all others at the same one.
+        const bool own = sequence.starts.defined();
+        take_rope_table(ctx, own ? sequence.position + sequence.time : sequence.time,
+                        own ? 0 : sequence.position);
+        rotate(ctx, heads, sequence, false);
+      },
+      [&](const Tensor& o, const AttentionInputs& in) {
+        attention_->prefill(ctx, by_sequence(o, sequence), by_sequence(in, sequence), sequence, state);
+      });
 }
 
-std::unique_ptr<Mixer> make_mixer(Parameters& parameters, const std::string& name, const ModelConfig& model,
-                                  const MixerConfig& mixer) {
-  return std::make_unique<QkvMixer>(parameters, name, model, mixer);
+void QkvMixer::step(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& residual, MixerState& state,
+                    const StepPlace& place) {
+  const int64_t batch = x.dim(0);
+  pass(
+      ctx, y, x, residual,
+      [&](const Tensor& out, const Tensor& in) { short_conv_step(ctx, out, in, state.window, conv_->value); },
+      [&](const AttentionInputs& heads) {
+        if (!rope_) return;
+        // Every row has a position of its own: the batch stands as the time of one sequence.
+        const Tensor positions = ctx.arena.take("positions", DType::i64, {batch});
+        for (int64_t b = 0; !ctx.planning() && b < batch; ++b)
+          positions.as<int64_t>()[b] =
+              place.position - (place.first.defined() ? place.first.as<int32_t>()[b] : 0);
+        rope_table_ = ctx.arena.take("rope table", dtype_, {batch, rope_->rotated / 2, 2});
+        rope_table(ctx, rope_table_, positions, *rope_);
+        rotate(ctx, heads, {1, batch}, false);
+      },
+      [&](const Tensor& o, const AttentionInputs& in) { attention_->step(ctx, o, in, state, place); });
+}
+
+int64_t QkvMixer::operations(int64_t length) const {
+  const int64_t gates = output_gate_ ? hidden() * qkv_.in() : 0;
+  const int64_t weights = qkv_.in() * width() + hidden() * qkv_.in() + token_gates_.weights() + gates;
+  return 2 * weights + attention_->operations(length);
 }
 
 }  // namespace kata

@@ -1,7 +1,9 @@
-// The mixers with queries, keys and values (MATH: KATA layer, softmax layer):
+// The mixers with queries, keys and values (MATH: KATA layer, softmax layer, DeltaNet):
 //
-//   q, k, v = projections -> [short convolution + SiLU] -> [norm of q and k] -> [RoPE] -> attention
-//           -> [RMSNorm per head, every read but softmax] -> output projection
+//   q, k, v = projections -> [short convolution + SiLU] -> [norm of q and k] -> [RoPE] -> [unit features:
+//   delta rule]
+//           -> attention, with beta and decay where the mixer has them
+//           -> [RMSNorm per head, every read but softmax] -> [* SiLU(gate projection)] -> output projection
 //
 // The three projections are one matrix, rows q, then k, then v: [(heads + 2 kv_heads) * head_dim, hidden].
 #pragma once
@@ -12,6 +14,7 @@
 #include "nn/linear.h"
 #include "nn/mixer.h"
 #include "nn/norm.h"
+#include "nn/token_gates.h"
 #include "ops/rope.h"
 
 namespace kata {
@@ -26,23 +29,30 @@ class QkvMixer : public Mixer {
   void backward(Context& ctx, const Tensor& dx, const Tensor& dy, const Tensor& x,
                 const Sequence& sequence) override;
   MixerState take_state(Arena& arena, int64_t batch, int64_t capacity) const override;
+  void prefill(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& residual,
+               const Sequence& sequence, MixerState& state) override;
   void step(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& residual, MixerState& state,
-            int64_t position) override;
+            const StepPlace& place) override;
   int64_t state_entries(int64_t length) const override { return attention_->state_entries(length); }
+  int64_t operations(int64_t length) const override;
 
  private:
   enum class QkNorm { none, rms, l2 };
-  struct Heads {
-    Tensor q, k, v;  // [rows, heads, head_dim], strided
-  };
 
   int64_t width() const { return (heads_ + 2 * kv_heads_) * head_dim_; }
-  Heads split(const Tensor& fused) const;
-  Heads normalise(Context& ctx, const Heads& in);
-  void normalise_backward(Context& ctx, const Heads& gradient, const Heads& in) const;
-  void rotate(Context& ctx, const Heads& heads, const Sequence& sequence, bool inverse) const;
-  void take_rope_table(Context& ctx, int64_t time, int64_t position, DType dtype);
-  Tensor head_output(Context& ctx, const Tensor& o);
+  int64_t hidden() const { return heads_ * head_dim_; }
+  AttentionInputs split(const Tensor& fused) const;
+  AttentionInputs normalise(Context& ctx, const AttentionInputs& in);
+  void normalise_backward(Context& ctx, const AttentionInputs& gradient, const AttentionInputs& in) const;
+  AttentionInputs unit_rows(Context& ctx, const AttentionInputs& in) const;
+  void take_rope_table(Context& ctx, int64_t rows, int64_t position);
+  void rotate(Context& ctx, const AttentionInputs& in, const Sequence& sequence, bool inverse) const;
+  AttentionInputs take_gradients(Context& ctx, const AttentionInputs& turned) const;
+  // The layer from x to y; convolve(out, in), turn(q and k) and attend(o, in) differ between training and
+  // inference.
+  template <class Convolve, class Turn, class Attend>
+  void pass(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& residual, Convolve&& convolve,
+            Turn&& turn, Attend&& attend);
 
   DType dtype_;
   int64_t heads_, kv_heads_, head_dim_;
@@ -51,16 +61,21 @@ class QkvMixer : public Mixer {
   Linear qkv_, out_;
   Parameter* conv_ = nullptr;  // [width, taps]
   std::optional<Norm> q_norm_, k_norm_, head_norm_;
+  TokenGates token_gates_;
+  std::optional<Linear> output_gate_;
+  std::optional<FeatureMap> unit_map_;  // of the delta rule
+  double q_scale_ = 1, k_scale_ = 1;    // lengths of its unit rows
   std::unique_ptr<Attention> attention_;
 
-  // Kept from forward to backward.
-  Tensor projected_;          // [tokens, width]
-  Tensor convolved_;          // [tokens, width], is projected_ without a convolution
-  Heads ready_;               // after norm and RoPE
-  Tensor q_rnorm_, k_rnorm_;  // l2 row scales
-  Tensor rope_table_;         // [time, pairs, 2]
-  Tensor read_;               // attention output [tokens, heads, head_dim]
-  Tensor normed_read_;        // after the head norm
+  // Kept from forward to backward; rows are tokens.
+  Tensor projected_;           // [rows, width]
+  Tensor convolved_;           // [rows, width], is projected_ without a convolution
+  AttentionInputs turned_;     // after norm and RoPE
+  AttentionInputs ready_;      // what attention reads, with the gates
+  Tensor q_rnorm_, k_rnorm_;   // l2 row scales
+  Tensor rope_table_;          // [positions, pairs, 2]
+  Tensor read_, normed_read_;  // attention output [rows, heads, head_dim]; after the head norm
+  Tensor gate_, gated_read_;   // gate projection [rows, heads * head_dim]; input of the output projection
 };
 
 }  // namespace kata

@@ -23,7 +23,9 @@ std::vector<Named> cases() {
   std::vector<Named> all;
   for (const std::string& preset : preset_names()) {
     MixerConfig m = test::mixer(preset);
-    if (!m.softmax()) {
+    if (m.mamba2()) {
+      m.state = 6;
+    } else if (!m.softmax()) {
       m.conv = 3;
       m.rope_base = 100;  // orthant and lorentz too: the code path is theirs as well
     }
@@ -47,6 +49,21 @@ std::vector<Named> cases() {
   all.push_back({"recurrent", test::small_config(m)});
   all.push_back({"hybrid", test::small_config(m)});
   all.back().config.mixers = {test::mixer("softmax"), test::mixer("kata_s2")};
+  m = test::mixer("gateddeltakata_m2");
+  m.delta_scale = 0.5;
+  m.output_gate = true;
+  m.chunk = 4;
+  all.push_back({"delta_grouped", test::small_config(m)});
+  all.back().config.kv_heads = 1;
+  m.form = "recurrent";
+  all.push_back({"delta_recurrent", test::small_config(m)});
+  m = test::mixer("gatedkata_m2");
+  m.form = "chunked";
+  m.chunk = 4;
+  all.push_back({"gated_chunked_grouped", test::small_config(m)});
+  all.back().config.kv_heads = 1;
+  all.push_back({"hybrid_gated", test::small_config(m)});
+  all.back().config.mixers = {test::mixer("gated_deltanet"), test::mixer("softmax")};
   return all;
 }
 
