@@ -76,8 +76,7 @@ ExitCode generate(const Options& options) {
   logger().debug("state and scratch: {}", human_bytes(generator.memory()));
   Sampler sampler(options.sampling);
   StepTimer timer(options.timing);
-  const float* logits = nullptr;
-  for (const int32_t token : prompt) logits = generator.feed(token);
+  const float* logits = generator.start({prompt});
   std::fputs(options.prompt_file.empty() ? options.prompt.c_str() : read_file(options.prompt_file).c_str(),
              stdout);
   catch_interrupts();
@@ -85,7 +84,7 @@ ExitCode generate(const Options& options) {
     const int32_t token = sampler.next(logits, vocab);
     const std::string piece = tokenizer->decode({token});
     if (std::fwrite(piece.data(), 1, piece.size(), stdout) != piece.size()) break;  // reported at exit
-    if (i + 1 < options.tokens) logits = generator.feed(token);
+    if (i + 1 < options.tokens) logits = generator.feed({token});
     timer.count();
   }
   std::fputc('\n', stdout);

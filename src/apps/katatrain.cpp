@@ -5,8 +5,8 @@
 
 #include "apps/options.h"
 #include "base/parallel.h"
-#include "config/presets.h"
 #include "data/tokenizer.h"
+#include "nn/mixer_table.h"
 #include "tasks/sources.h"
 #include "train/interrupt.h"
 #include "train/trainer.h"
@@ -85,7 +85,8 @@ int run(int argc, char** argv) {
   app.add_option("--output", options.output, "folder of the run (default: runs/<config name>)");
   app.add_flag("--resume", options.resume, "continue the run in the folder, bit for bit");
   app.add_flag("--dry-run", options.dry_run, "print the resolved config and the memory plan, and stop");
-  app.add_flag("--list-mixers", options.list_mixers, "print the table of mixers, and stop");
+  app.add_flag("--list-mixers", options.list_mixers,
+               "print the table of mixers (with a config: for a layer of its sizes), and stop");
   app.add_option("--steps", options.steps, "the same as --set train.steps=N")->check(CLI::PositiveNumber);
   app.add_option("--time-limit", options.time_limit, "minutes after which the run saves and stops")
       ->check(minutes());
@@ -94,7 +95,11 @@ int run(int argc, char** argv) {
   app.footer(example);
   if (!parse(app, argc, argv, options.shared)) return 0;
   if (options.list_mixers) {
-    std::printf("%s", list_mixers().c_str());
+    const bool given = config->count() > 0;
+    std::printf("%s",
+                mixer_table(given ? load_run_config(options.shared.config, options.shared.overrides).model
+                                  : sizes_of_340m())
+                    .c_str());
     return 0;
   }
   if (config->count() == 0)

@@ -52,6 +52,7 @@ struct DataConfig {
   std::string tokenizer = "bytes";
   std::vector<std::string> train;       // paths or globs, from the working directory
   std::vector<std::string> validation;  // likewise
+  int64_t document_token = -1;          // id that begins a document; -1 = none
   std::optional<TaskConfig> task;       // instead of the files
 
   template <class Visitor>
@@ -59,6 +60,8 @@ struct DataConfig {
     v.field("tokenizer", tokenizer, text(), "bytes, or the path of a tokenizer file");
     v.field("train", train, text(), "token files to train on: paths or globs, from the working directory");
     v.field("validation", validation, text(), "token files to validate on");
+    v.field("document_token", document_token, between(-1, 1 << 24),
+            "id that begins a document: state, convolution and attention start anew there; -1 = none");
     v.optional_section("task", task, "a synthetic task instead of token files");
   }
 };

@@ -19,8 +19,10 @@ inline constexpr int32_t kNoTarget = -1;
 
 struct Batch {
   BatchShape shape;
-  std::vector<int32_t> inputs;   // [rows, length]
-  std::vector<int32_t> targets;  // [rows, length], the id to predict at that position, or kNoTarget
+  std::vector<int32_t> inputs;       // [rows, length]
+  std::vector<int32_t> targets;      // [rows, length], the id to predict at that position, or kNoTarget
+  std::vector<int32_t> starts = {};  // [rows, length], place of the first token of each token's document;
+                                     // empty: one document a row
 };
 
 // Batches by step. Everything is a pure function of what the source was made of (files, sizes, seed) and of

@@ -34,11 +34,23 @@ void fill_row(const TokenStream& stream, int64_t begin, Batch& batch, int64_t ro
   std::fill(targets + scored, targets + length, kNoTarget);
 }
 
+// A document runs from one document token to the next; the first one of a row may have begun before it.
+void mark_documents(Batch& batch, int64_t document_token) {
+  batch.starts.clear();
+  if (document_token < 0) return;
+  for (size_t i = 0; i < batch.inputs.size(); ++i) {
+    const auto t = static_cast<int32_t>(i % static_cast<size_t>(batch.shape.length));
+    const bool start = t == 0 || batch.inputs[i] == document_token;
+    batch.starts.push_back(start ? t : batch.starts.back());
+  }
+}
+
 }  // namespace
 
 TokenSource::TokenSource(const std::vector<std::string>& paths, int64_t rows, int64_t length, uint64_t seed,
-                         int64_t vocab)
+                         int64_t vocab, int64_t document_token)
     : stream_(paths, vocab),
+      document_token_(document_token),
       shape_(checked(rows, length)),
       seed_(seed),
       windows_((stream_.tokens() - 1) / length) {
@@ -64,11 +76,15 @@ void TokenSource::fill(int64_t step, Batch& batch) {
       fill_row(stream_, static_cast<int64_t>(order(static_cast<uint64_t>(index))) * shape_.length, batch,
                row);
   }
+  mark_documents(batch, document_token_);
 }
 
 ValidationSource::ValidationSource(const std::vector<std::string>& paths, int64_t rows, int64_t length,
-                                   int64_t vocab)
-    : stream_(paths, vocab), full_(checked(rows, length)), windows_(ceil_div(stream_.tokens() - 1, length)) {
+                                   int64_t vocab, int64_t document_token)
+    : stream_(paths, vocab),
+      document_token_(document_token),
+      full_(checked(rows, length)),
+      windows_(ceil_div(stream_.tokens() - 1, length)) {
   if (windows_ == 0)
     fail(ExitCode::data, "{}: 1 token, expected at least 2 to predict one from the other; give more text",
          stream_.description());
@@ -89,6 +105,7 @@ void ValidationSource::fill(int64_t step, Batch& batch) {
   const int64_t begin = step % steps_per_epoch() * full_.rows;
   for (int64_t row = 0; row < batch.shape.rows; ++row)
     fill_row(stream_, (begin + row) * full_.length, batch, row);
+  mark_documents(batch, document_token_);
 }
 
 }  // namespace kata

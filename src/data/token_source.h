@@ -15,9 +15,10 @@ namespace kata {
 // across epochs. Up to T - 1 tokens at the end of the stream are not used.
 class TokenSource : public BatchSource {
  public:
+  // document_token: the id that begins a document, for Batch::starts; -1 = none.
   // ExitCode::data as TokenStream and where there are fewer than length + 1 tokens.
   TokenSource(const std::vector<std::string>& paths, int64_t rows, int64_t length, uint64_t seed,
-              int64_t vocab);
+              int64_t vocab, int64_t document_token = -1);
 
   BatchShape shape(int64_t) const override { return shape_; }
   BatchShape largest() const override { return shape_; }
@@ -30,6 +31,7 @@ class TokenSource : public BatchSource {
 
  private:
   TokenStream stream_;
+  int64_t document_token_;
   BatchShape shape_;
   uint64_t seed_;
   int64_t windows_;
@@ -41,7 +43,8 @@ class TokenSource : public BatchSource {
 class ValidationSource : public BatchSource {
  public:
   // ExitCode::data as TokenStream and where there are fewer than 2 tokens.
-  ValidationSource(const std::vector<std::string>& paths, int64_t rows, int64_t length, int64_t vocab);
+  ValidationSource(const std::vector<std::string>& paths, int64_t rows, int64_t length, int64_t vocab,
+                   int64_t document_token = -1);
 
   BatchShape shape(int64_t step) const override;
   BatchShape largest() const override { return shape(0); }
@@ -53,6 +56,7 @@ class ValidationSource : public BatchSource {
 
  private:
   TokenStream stream_;
+  int64_t document_token_;
   BatchShape full_;
   int64_t windows_;
 };

@@ -7,12 +7,24 @@
 
 namespace kata {
 
+namespace {
+
+int64_t document_token(const RunConfig& config) {
+  const int64_t token = config.data.document_token;
+  if (token >= config.model.vocab)
+    fail(ExitCode::usage, "data.document_token: {} with a vocabulary of {}; expected an id below it, or -1",
+         token, config.model.vocab);
+  return token;
+}
+
+}  // namespace
+
 std::unique_ptr<BatchSource> make_train_source(const RunConfig& config) {
   const TrainConfig& train = config.train;
   if (config.data.task)
     return std::make_unique<MqarSource>(mqar_train_specs(*config.data.task), train.rows());
   return std::make_unique<TokenSource>(expand_patterns(config.data.train), train.rows(), train.sequence,
-                                       train.seed, config.model.vocab);
+                                       train.seed, config.model.vocab, document_token(config));
 }
 
 std::unique_ptr<BatchSource> make_validation_source(const RunConfig& config) {
@@ -23,7 +35,7 @@ std::unique_ptr<BatchSource> make_validation_source(const RunConfig& config) {
   }
   if (config.data.validation.empty()) return nullptr;
   return std::make_unique<ValidationSource>(expand_patterns(config.data.validation), train.rows(),
-                                            train.sequence, config.model.vocab);
+                                            train.sequence, config.model.vocab, document_token(config));
 }
 
 namespace {

@@ -16,6 +16,9 @@ constexpr DType dtype = DType::f32;
 Tensor ids(std::vector<int32_t>& values, const BatchShape& shape, int64_t begin, int64_t end) {
   return Tensor(values.data(), DType::i32, {shape.rows, shape.length}).rows(begin, end);
 }
+Tensor starts_of(Batch& batch, int64_t begin, int64_t end) {
+  return batch.starts.empty() ? Tensor() : ids(batch.starts, batch.shape, begin, end);
+}
 Tensor null_ids(int64_t rows, int64_t length) {
   return Tensor(nullptr, DType::i32, {rows, length});
 }
@@ -36,12 +39,12 @@ int64_t training_slice(const TrainConfig& train, const std::vector<BatchShape>& 
 }
 
 void evaluate_slice(LanguageModel& model, Context& ctx, const Tensor& inputs, const Tensor& targets,
-                    Evaluation& sums) {
+                    const Tensor& starts, Evaluation& sums) {
   Arena::Scope scope(ctx.arena);
   const Shape tokens{inputs.numel()};
   const Tensor losses = ctx.arena.take("losses", model.parameters().dtype(), tokens);
   const Tensor predictions = ctx.arena.take("predictions", DType::i32, tokens);
-  model.evaluate(ctx, losses, predictions, inputs, targets);
+  model.evaluate(ctx, losses, predictions, inputs, targets, starts);
   if (ctx.planning()) return;
   dispatch_float(losses.dtype(), [&]<class T>() {
     for (int64_t row = 0; row < inputs.dim(0); ++row) {
@@ -78,7 +81,7 @@ size_t plan_evaluation(LanguageModel& model, const std::vector<BatchShape>& shap
     const int64_t rows = slice_rows(shape, max_tokens);
     for (const int64_t r : {rows, shape.rows % rows}) {  // the last slice may be smaller
       if (r == 0) continue;
-      evaluate_slice(model, ctx, null_ids(r, shape.length), null_ids(r, shape.length), unused);
+      evaluate_slice(model, ctx, null_ids(r, shape.length), null_ids(r, shape.length), {}, unused);
     }
   }
   return arena.peak();
@@ -96,7 +99,7 @@ Evaluation evaluate(LanguageModel& model, BatchSource& source, int64_t batches, 
     for (int64_t begin = 0; begin < batch.shape.rows; begin += rows) {
       const int64_t end = std::min(begin + rows, batch.shape.rows);
       evaluate_slice(model, ctx, ids(batch.inputs, batch.shape, begin, end),
-                     ids(batch.targets, batch.shape, begin, end), sums);
+                     ids(batch.targets, batch.shape, begin, end), starts_of(batch, begin, end), sums);
     }
   }
   return sums;
@@ -162,7 +165,8 @@ double Learner::gradients(Batch& batch) {
     const int64_t end = std::min(begin + rows, batch.shape.rows);
     const Tensor losses = activations_.take("losses", dtype, {(end - begin) * batch.shape.length});
     model_.forward_backward(ctx, losses, ids(batch.inputs, batch.shape, begin, end),
-                            ids(batch.targets, batch.shape, begin, end), 1 / static_cast<double>(scored));
+                            ids(batch.targets, batch.shape, begin, end), 1 / static_cast<double>(scored),
+                            starts_of(batch, begin, end));
     for (int64_t i = 0; i < losses.numel(); ++i) sum += static_cast<double>(losses.as<float>()[i]);
   }
   return sum / static_cast<double>(scored);
