@@ -6,6 +6,7 @@
 #include "apps/options.h"
 #include "base/file.h"
 #include "base/parallel.h"
+#include "eval/capacity_report.h"
 #include "eval/suite.h"
 #include "eval/suite_files.h"
 #include "train/interrupt.h"
@@ -17,6 +18,8 @@ constexpr const char* example = R"(
 Example: the recall suite in a small version, about a minute; then one model out of a run over the same grid
   kataeval --suite mqar --quick
   kataeval --suite mqar --quick --checkpoint runs/recall --json recall.json
+and how many keys the maps tell apart, beside the bounds; nothing is trained
+  kataeval --suite capacity --quick
 
 Prints one table; the output folder gets results.json, report.html (open it in a browser), suite.yaml (every key)
 and cells/, the trained models: a second run continues where the first one stopped, and a run with another grid
@@ -31,9 +34,12 @@ struct Options {
   double time_limit = 0;
 };
 
+std::string suite_path(const Options& options) {
+  return options.shared.config.empty() ? find_suite(options.suite, suite_folders()) : options.shared.config;
+}
+
 SuiteConfig load(const Options& options) {
-  const std::string path =
-      options.shared.config.empty() ? find_suite(options.suite, suite_folders()) : options.shared.config;
+  const std::string path = suite_path(options);
   const SuiteConfig suite = load_suite_config(path, options.quick, options.shared.overrides);
   if (suite.suite != options.suite)
     fail(ExitCode::usage, "--suite {}: {} is the suite {}; give --suite {}", options.suite, path, suite.suite,
@@ -50,9 +56,9 @@ std::string output_folder(const Options& options) {
 }
 
 // Everything that could keep the results from being written is met here, not after the training.
-void prepare_output(const SuiteConfig& suite, const std::string& output, const std::string& json) {
+void prepare_output(const std::string& suite, const std::string& output, const std::string& json) {
   make_directories(output);
-  write_file_atomic(output + "/suite.yaml", dump(suite));
+  write_file_atomic(output + "/suite.yaml", suite);
   if (json.empty()) return;
   const std::filesystem::path path(json);
   if (std::filesystem::is_directory(path))
@@ -92,10 +98,37 @@ ExitCode evaluate(const Options& options) {
   std::optional<SuiteResults> results;
   if (!options.checkpoint.empty())
     results = run_checkpoint(suite, options.quick, options.checkpoint, monitor);
-  prepare_output(suite, output, options.json);
+  prepare_output(dump(suite), output, options.json);
   if (!results) results = run_suite(suite, options.quick, output, monitor);
   write_results(*results, output, options.json);
   return finish(*results, output, monitor);
+}
+
+// The suite without a model: nothing to keep, so a run that was stopped begins anew.
+ExitCode measure_capacity(const Options& options, const std::string& path) {
+  if (options.suite != capacity_suite)
+    fail(ExitCode::usage, "--suite {0}: {1} is the suite {2}; give --suite {2}", options.suite, path,
+         capacity_suite);
+  if (!options.checkpoint.empty())
+    fail(ExitCode::usage, "--checkpoint {}: the suite capacity measures maps, not a model; leave it out",
+         options.checkpoint);
+  const CapacityConfig config = load_capacity_config(path, options.quick, options.shared.overrides);
+  if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));
+  const std::string output = output_folder(options);
+  catch_interrupts();
+  Monitor monitor(options.time_limit, interrupted);
+  prepare_output(dump(config), output, options.json);
+  const CapacityResults results = run_capacity(config, options.quick, monitor);
+  write_results(results, output, options.json);
+  std::printf("# suite capacity%s, commit %s\n%s", options.quick ? " --quick" : "", results.commit.c_str(),
+              capacity_tables(results).c_str());
+  monitor.note(fmt::format("wrote {0}/results.json and {0}/report.html", output));
+  if (results.complete()) return ExitCode::ok;
+  const bool stopped = monitor.stop() == Stop::interrupted;
+  monitor.note(fmt::format("{} after {} of {} measurements",
+                           stopped ? "interrupted" : "the time limit was reached", results.done,
+                           results.planned));
+  return stopped ? ExitCode::interrupted : ExitCode::ok;
 }
 
 int run(int argc, char** argv) {
@@ -120,7 +153,9 @@ int run(int argc, char** argv) {
   if (!parse(app, argc, argv, options.shared)) return 0;
   if (suite->count() == 0) fail(ExitCode::usage, "--suite is missing; try kataeval --suite mqar --quick");
   check_device(options.shared);
-  return static_cast<int>(evaluate(options));
+  const std::string path = suite_path(options);
+  const bool capacity = suite_of_file(path) == capacity_suite;
+  return static_cast<int>(capacity ? measure_capacity(options, path) : evaluate(options));
 }
 
 }  // namespace

@@ -239,7 +239,9 @@ INSTANTIATE_TEST_SUITE_P(
         model("EmptyMixer", "{mixer: {}}",
               "x.yaml:2:16: model.mixer: no mixer; give preset (one of softmax, linear_orthant, "
               "linear_lorentz, kata_m1, "
-              "kata_m2, kata_m4, kata_s2, kata_s4), or map and read"),
+              "kata_m2, kata_m4, kata_s2, kata_s4, hermitian_kata, quaternionic_kata, gatedkata_m1, "
+              "gatedkata_m2, deltakata_m1, deltakata_m2, gateddeltakata_m1, gateddeltakata_m2, deltanet, "
+              "gated_deltanet, mamba2), or map and read"),
         model("MixerIsWord", "{mixer: kata_m2}",
               "x.yaml:2:16: model.mixer: expected a map or a list of maps (one mixer for all layers, or a "
               "list with one "
@@ -253,7 +255,9 @@ INSTANTIATE_TEST_SUITE_P(
         model("Preset", "{mixer: {preset: kata_m3}}",
               "x.yaml:2:25: model.mixer.preset: expected one of softmax, linear_orthant, linear_lorentz, "
               "kata_m1, kata_m2, "
-              "kata_m4, kata_s2, kata_s4, found 'kata_m3'; did you mean 'kata_m1'?"),
+              "kata_m4, kata_s2, kata_s4, hermitian_kata, quaternionic_kata, gatedkata_m1, gatedkata_m2, "
+              "deltakata_m1, deltakata_m2, gateddeltakata_m1, gateddeltakata_m2, deltanet, gated_deltanet, "
+              "mamba2, found 'kata_m3'; did you mean 'kata_m1'?"),
         model("Contradiction", "{layers: 1, mixer: [{preset: kata_m2, groups: 4}]}",
               "x.yaml:2:54: model.mixer.0.groups: '4' contradicts preset kata_m2, which has '2'; leave out "
               "one of the two"),
@@ -266,7 +270,9 @@ INSTANTIATE_TEST_SUITE_P(
         model("PointWithoutRead", "{mixer: {map: psd}}",
               "x.yaml:2:16: model.mixer: no mixer; give preset (one of softmax, linear_orthant, "
               "linear_lorentz, kata_m1, "
-              "kata_m2, kata_m4, kata_s2, kata_s4), or map and read"),
+              "kata_m2, kata_m4, kata_s2, kata_s4, hermitian_kata, quaternionic_kata, gatedkata_m1, "
+              "gatedkata_m2, deltakata_m1, deltakata_m2, gateddeltakata_m1, gateddeltakata_m2, deltanet, "
+              "gated_deltanet, mamba2), or map and read"),
         model("PointWithoutMap", "{mixer: {read: raw}}",
               "x.yaml:2:16: model.mixer: read 'raw' needs a map; one of identity, orthant, lorentz, psd, "
               "psd_sum"),
@@ -366,10 +372,12 @@ TEST(Mixers, ResolveWithoutAFileNamesTheKey) {
   model.mixers[1] = mixer_of("kata_m4");
   EXPECT_EQ(files.message([&] { resolve_model(model); }),
             "config: model.mixer.1.groups: head_dim 6 is not divisible by 4 groups");
-  EXPECT_EQ(files.message([] { mixer_of("kata_n1"); }),
-            "unknown mixer 'kata_n1'; did you mean 'kata_m1'? one of softmax, linear_orthant, "
-            "linear_lorentz, kata_m1, "
-            "kata_m2, kata_m4, kata_s2, kata_s4");
+  EXPECT_EQ(
+      files.message([] { mixer_of("kata_n1"); }),
+      "unknown mixer 'kata_n1'; did you mean 'kata_m1'? one of softmax, linear_orthant, "
+      "linear_lorentz, kata_m1, "
+      "kata_m2, kata_m4, kata_s2, kata_s4, hermitian_kata, quaternionic_kata, gatedkata_m1, gatedkata_m2, "
+      "deltakata_m1, deltakata_m2, gateddeltakata_m1, gateddeltakata_m2, deltanet, gated_deltanet, mamba2");
 }
 
 TEST(Resume, OnlyLengthAndLoggingMayDiffer) {

@@ -163,16 +163,25 @@ TEST(Table, EveryKeyOfARunChangesItAndIsDocumented) {
        {"model.mixer.map", {"", {}}},  // a contradiction beside a preset: below without one
        {"model.mixer.groups", {"", {}}},
        {"model.mixer.read", {"", {}}},
-       {"train.precision", {"", {}}},  // bf16 needs a CUDA build
+       {"model.mixer.update", {"", {}}},
+       {"model.mixer.decay", {"", {}}},
+       {"model.mixer.delta_scale", {"", {}}},  // of the delta rule
+       {"model.mixer.state", {"", {}}},        // of mamba2
+       {"train.precision", {"", {}}},          // bf16 needs a CUDA build
        {"optimizer.schedule", {"cosine", {"optimizer.decay_steps=0"}}}},
       load, fixed);
-  for (const char* key : {"model.mixer.map", "model.mixer.groups", "model.mixer.read"}) fixed.erase(key);
+  for (const char* key : {"model.mixer.map", "model.mixer.groups", "model.mixer.read", "model.mixer.update",
+                          "model.mixer.decay", "model.mixer.delta_scale", "model.mixer.state"})
+    fixed.erase(key);
   keys.merge(toggle(
       files, "model: {mixer: {map: psd, groups: 2, read: normalised}}\ndata: {train: [a.bin]}\n" + rest,
       {{"model.kv_heads", {"1", {}}},
        {"model.mixer.preset", {"kata_m2", {}}},
        {"model.mixer.map", {"psd_sum", {}}},
        {"model.mixer.read", {"raw", {}}},
+       {"model.mixer.update", {"delta", {"model.mixer.read=raw"}}},
+       {"model.mixer.delta_scale", {"0.5", {"model.mixer.update=delta", "model.mixer.read=raw"}}},
+       {"model.mixer.state", {"", {}}},
        {"train.precision", {"", {}}},
        {"optimizer.schedule", {"cosine", {"optimizer.decay_steps=0"}}}},
       load, fixed));
@@ -189,16 +198,21 @@ TEST(Table, EveryKeyOfARunChangesItAndIsDocumented) {
                      {"model.mixer.map", {"", {}}},
                      {"model.mixer.groups", {"", {}}},
                      {"model.mixer.read", {"", {}}},
+                     {"model.mixer.update", {"", {}}},
+                     {"model.mixer.decay", {"", {}}},
+                     {"model.mixer.delta_scale", {"", {}}},
+                     {"model.mixer.state", {"", {}}},
+                     {"data.document_token", {"", {}}},
                      {"train.precision", {"", {}}},
                      {"optimizer.schedule", {"cosine", {"optimizer.decay_steps=0"}}}},
                     load, fixed));
   EXPECT_EQ(keys, documented(config_reference()));
   // Later work adds values to these; nothing else may be stuck.
   for (const char* key : {"data.tokenizer", "data.train", "data.validation", "model.mixer.map",
-                          "model.mixer.groups", "model.mixer.read"})
+                          "model.mixer.groups", "model.mixer.read", "model.mixer.update", "model.mixer.decay",
+                          "model.mixer.delta_scale", "model.mixer.state", "data.document_token"})
     fixed.erase(key);
-  EXPECT_EQ(fixed, (std::set<std::string>{"data.task.name", "model.mixer.decay", "model.mixer.update",
-                                          "train.precision"}));
+  EXPECT_EQ(fixed, (std::set<std::string>{"data.task.name", "train.precision"}));
 }
 
 const char* const suite_text =
@@ -227,11 +241,19 @@ TEST(Table, EveryKeyOfASuiteChangesItAndIsDocumented) {
        {"models.0.mixer.read", {"", {}}},
        {"models.0.mixer.conv", {"", {}}},
        {"models.0.mixer.qk_norm", {"", {}}},
+       {"models.0.mixer.update", {"", {}}},
+       {"models.0.mixer.decay", {"", {}}},
+       {"models.0.mixer.output_gate", {"", {}}},
+       {"models.0.mixer.delta_scale", {"", {}}},
+       {"models.0.mixer.state", {"", {}}},
        {"models.0.mixer.form", {"quadratic", {}}},
        {"models.0.mixer.chunk", {"", {}}},
        {"models.1.mixer.preset", {"kata_m2", {}}},
        {"models.1.mixer.map", {"psd_sum", {}}},
-       {"models.1.mixer.read", {"raw", {}}}},
+       {"models.1.mixer.read", {"raw", {}}},
+       {"models.1.mixer.update", {"delta", {"models.1.mixer.read=raw"}}},
+       {"models.1.mixer.delta_scale", {"0.5", {"models.1.mixer.update=delta", "models.1.mixer.read=raw"}}},
+       {"models.1.mixer.state", {"", {}}}},
       [](const std::string& path, const std::vector<std::string>& overrides) {
         return load_suite_config(path, false, overrides);
       },
@@ -288,8 +310,10 @@ TEST(Dump, WritesBlocksWithMixersOnALine) {
       "8192\n"
       "  tie_embeddings: true\n"
       "  mixer: {preset: kata_m2, map: psd, groups: 2, update: add, decay: none, read: normalised, conv: 0, "
-      "qk_norm: rms, rope: {base: 10000}, output_gate: false, delta_scale: 1, state: 0, form: auto, chunk: 64}\n"
-      "data:\n  tokenizer: bytes\n  train: []\n  validation: []\n  task:\n    name: mqar\n    vocab: 8192\n"
+      "qk_norm: rms, rope: {base: 10000}, output_gate: false, delta_scale: 1, state: 0, form: auto, chunk: "
+      "64}\n"
+      "data:\n  tokenizer: bytes\n  train: []\n  validation: []\n  document_token: -1\n  task:\n    name: "
+      "mqar\n    vocab: 8192\n"
       "    seed: 123\n    segments:\n      - {length: 64, pairs: 4, examples: 5}\n    test_examples: 1000\n");
 }
 
