@@ -7,6 +7,7 @@ const std::vector<BenchCase>& bench_cases() {
       {"adamw", bench_adamw},
       {"cross_entropy", bench_cross_entropy},
       {"decay_gate", bench_decay_gate},
+      {"delta_attention", bench_delta_attention},
       {"embedding", bench_embedding},
       {"feature_map", bench_feature_map},
       {"global_norm", bench_global_norm},

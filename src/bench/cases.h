@@ -8,6 +8,7 @@ namespace kata {
 void bench_adamw(Bench& bench);
 void bench_cross_entropy(Bench& bench);
 void bench_decay_gate(Bench& bench);
+void bench_delta_attention(Bench& bench);
 void bench_embedding(Bench& bench);
 void bench_feature_map(Bench& bench);
 void bench_global_norm(Bench& bench);

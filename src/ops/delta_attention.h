@@ -1,7 +1,7 @@
 // The delta rule: what a key already holds is subtracted before it is written again (MATH 4).
 //
-//   e_t = v_t - sum_{s<t} G[t,s] kappa(k_t, k_s) beta_s e_s        o_t = sum_{s<=t} G[t,s] kappa(q_t, k_s)
-//   beta_s e_s
+//   e_t = v_t - sum_{s<t} G[t,s] kappa(k_t, k_s) beta_s e_s
+//   o_t = sum_{s<=t} G[t,s] kappa(q_t, k_s) beta_s e_s
 //
 // with G[t,s] = exp(sum of log a over s + 1 .. t), 1 without a decay, 0 across documents (ops/decay.h). The
 // same as

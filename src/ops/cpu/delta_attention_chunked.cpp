@@ -162,9 +162,36 @@ void key_gradients(const BackwardHead<T>& head, const typename BackwardHead<T>::
                     decay_gradients(head.call, head.size, head.b, head.first_head()), head.map, scratch.row);
 }
 
-// state: S at the chunk's start. scratch.state: dS after the chunk, on return before it.
+// In place: dc of a chunk's tokens to dlog a, the sum of dc over a token and the later ones of its document.
+// later: that sum over the tokens after the chunk. What comes before a document's first token is dropped, so
+// its log a has no gradient.
 template <class T>
-void backward_chunk(const BackwardHead<T>& head, int64_t i, const T* state) {
+void sum_chunk_decay_gradients(const BackwardHead<T>& head, const typename BackwardHead<T>::Chunk& c,
+                               double later) {
+  double sum = later;
+  for (int64_t t = c.range.end - 1; t >= c.range.begin; --t) {
+    T& value = head.call.dlog_decay[head.gate(t)];
+    sum += static_cast<double>(value);
+    const bool first = t == 0 || head.call.decay.starts.is_start(head.b, t);
+    value = first ? T(0) : static_cast<T>(sum);
+    if (first) sum = 0;
+  }
+}
+
+// <S, dS> at a chunk's start: the sum of dc over its tokens and all later ones, without the rounding errors
+// that a sum over so many tokens would gather.
+template <class T>
+double later_decay_gradient(const T* s, const T* ds, int64_t n) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t j = 0; j < n; ++j) sum += static_cast<double>(s[j]) * static_cast<double>(ds[j]);
+  return sum;
+}
+
+// state: S at the chunk's start. scratch.state: dS after the chunk, on return before it. Takes and gives the
+// sum of dc over the tokens after the chunk, and from the chunk on.
+template <class T>
+double backward_chunk(const BackwardHead<T>& head, int64_t i, const T* state, double later) {
   const DeltaScratch<T>& scratch = head.scratch;
   const auto c = head.chunk(i);
   head.load_keys(c);
@@ -180,6 +207,9 @@ void backward_chunk(const BackwardHead<T>& head, int64_t i, const T* state) {
     head.load_x(c, head_rows(head.call.d_o, head.b, h).from(c.range.begin), c.decay.read);
     head.products.update(scratch.state, T(1), scratch.uq, scratch.x, c.tokens, 0, head.plan.features);
   }
+  if (head.call.dlog_decay == nullptr) return 0;
+  sum_chunk_decay_gradients(head, c, later);
+  return later_decay_gradient(state, scratch.state, head.plan.state());
 }
 
 // state at the start of chunk i to that of the next
@@ -203,6 +233,7 @@ void backward_head(const BackwardHead<T>& head) {
     for (int64_t i = (s - 1) * plan.segment; i < s * plan.segment; ++i) advance(head, state, i);
   }
   std::fill_n(scratch.state, n, T(0));
+  double later = 0;
   for (int64_t s = plan.segments - 1; s >= 0; --s) {
     const int64_t first = s * plan.segment, end = std::min(first + plan.segment, plan.chunks);
     std::copy_n(scratch.kept + s * n, n, scratch.states);
@@ -211,7 +242,8 @@ void backward_head(const BackwardHead<T>& head) {
       std::copy_n(next - n, n, next);
       advance(head, next, i);
     }
-    for (int64_t i = end - 1; i >= first; --i) backward_chunk(head, i, scratch.states + (i - first) * n);
+    for (int64_t i = end - 1; i >= first; --i)
+      later = backward_chunk(head, i, scratch.states + (i - first) * n, later);
   }
 }
 
@@ -243,7 +275,6 @@ void delta_attention_chunked_backward(const DeltaBackward<T>& call, const Featur
     const DeltaScratch<T> scratch(call.scratch + thread_index() * stride, true, map, plan, size);
     backward_head(BackwardHead<T>(call, map, plan, size, scratch, unit));
   });
-  finish_decay_gradients(call, size);
 }
 
 #define KATA_INSTANTIATE(T)                                                                              \
