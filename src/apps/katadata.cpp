@@ -1,7 +1,7 @@
 // katadata: makes, shows and turns back data files.
 
 #include <cstdio>
-#include <optional>
+#include <memory>
 
 #include "apps/options.h"
 #include "config/schema.h"
@@ -10,7 +10,7 @@
 #include "data/npz.h"
 #include "data/shard.h"
 #include "data/tokenize.h"
-#include "tasks/mqar.h"
+#include "tasks/example_set.h"
 
 namespace kata {
 namespace {
@@ -29,6 +29,14 @@ Example: the first test set of zoology's sweep (numpy.load reads it)
 
 FILE holds int64 arrays `inputs` and `labels` [examples, length], labels -100 where nothing is asked, and
 the word `split`. The seed is NumPy's and is used as it is; the split is only recorded.)";
+
+constexpr const char* overwrite_example = R"(
+Example: 8 keys, 4 of which are bound twice more; the label is the value bound last
+  katadata synth overwrite --length 64 --pairs 8 --rewrites 2 --rewritten 4 --examples 1000 --seed 1 \
+    --split test --out overwrite.npz
+
+Layouts: block = all first bindings, then round after round of new ones; interleaved = all in a random order;
+zoology = the examples of zoology's forgetting_mqar (one rewrite). FILE, seed and split are as of synth mqar.)";
 
 constexpr const char* tokenize_example = R"(
 Example: two books, 10% of the text (its end) for validation
@@ -58,10 +66,10 @@ CLI::Validator fraction() {
   return CLI::Validator(check, "");
 }
 
-// ---- synth mqar ----
+// ---- synth ----
 
 struct SynthOptions {
-  MqarSpec spec;
+  ExampleSpec spec;
   std::string split, out;
 };
 
@@ -71,7 +79,7 @@ void add_synth(CLI::App& app, SynthOptions& o) {
   app.add_option("--length", o.spec.length, "tokens of an example, even")
       ->required()
       ->check(integer(1, most));
-  app.add_option("--pairs", o.spec.pairs, "key-value pairs, at most a quarter of the length")
+  app.add_option("--pairs", o.spec.pairs, "key-value pairs; 4 * pairs fit in the length")
       ->required()
       ->check(integer(1, most));
   app.add_option("--examples", o.spec.examples, "how many")->required()->check(integer(1, most));
@@ -81,12 +89,38 @@ void add_synth(CLI::App& app, SynthOptions& o) {
       ->capture_default_str();
   app.add_option("--split", o.split, "train or test")->required()->check(CLI::IsMember({"train", "test"}));
   app.add_option("--out", o.out, "the .npz to write")->required()->type_name("FILE");
+}
+
+void add_mqar(CLI::App& app, SynthOptions& o) {
+  add_synth(app, o);
   app.footer(mqar_example);
 }
 
-void synth(const SynthOptions& o) {
-  check_mqar(o.spec);
-  std::optional<MqarData> data;
+void add_overwrite(CLI::App& app, SynthOptions& o) {
+  o.spec.task = "overwrite";
+  o.spec.rewrites = 1;
+  o.spec.layout = "block";
+  add_synth(app, o);
+  app.add_option("--rewrites", o.spec.rewrites, "times that a rewritten key is bound again")
+      ->check(integer(1, most))
+      ->capture_default_str();
+  app.add_option("--rewritten", o.spec.rewritten, "how many of the keys are rewritten (default: all)")
+      ->check(integer(1, most));
+  app.add_option("--layout", o.spec.layout, "block, interleaved or zoology")
+      ->check(CLI::IsMember({"block", "interleaved", "zoology"}))
+      ->capture_default_str();
+  app.footer(overwrite_example);
+}
+
+std::string rewrites_text(const ExampleSpec& spec) {
+  if (spec.task != "overwrite") return "";
+  return fmt::format(", {} of them bound {} more times ({})", spec.rewritten, spec.rewrites, spec.layout);
+}
+
+void synth(SynthOptions o) {
+  if (o.spec.task == "overwrite" && o.spec.rewritten == 0) o.spec.rewritten = o.spec.pairs;
+  check_examples(o.spec);
+  std::unique_ptr<ExampleSet> data;
   const auto length = static_cast<size_t>(o.spec.length);
   const auto rows = [&](bool labels) {
     return [&, labels](const NpzArray::Sink& sink) {
@@ -110,10 +144,11 @@ void synth(const SynthOptions& o) {
                                         {"labels", "<i8", shape, rows(true)},
                                         {"split", "<U5", {}, split}};
   check_npz_size(o.out, arrays);
-  data.emplace(o.spec);
+  data = make_examples(o.spec);
   write_npz(o.out, arrays);
-  logger().info("{}: {} examples of {} tokens with {} pairs, vocabulary {}, seed {}, split {}", o.out,
-                o.spec.examples, o.spec.length, o.spec.pairs, o.spec.vocab, o.spec.seed, o.split);
+  logger().info("{}: {} examples of {} tokens with {} pairs{}, vocabulary {}, seed {}, split {}", o.out,
+                o.spec.examples, o.spec.length, o.spec.pairs, rewrites_text(o.spec), o.spec.vocab,
+                o.spec.seed, o.split);
 }
 
 // ---- tokenize, detokenize, inspect ----
@@ -189,7 +224,7 @@ int run(int argc, char** argv) {
   CLI::App app("Makes token shards out of text, synthetic tasks, and shows what is in data files.",
                "katadata");
   SharedOptions shared;
-  SynthOptions synth_options;
+  SynthOptions mqar_options, overwrite_options;
   TokenizeOptions tokenize_options;
   FileOptions inspect_options, detokenize_options;
   add_log_options(app, shared);
@@ -197,7 +232,9 @@ int run(int argc, char** argv) {
 
   auto* synth_command = app.add_subcommand("synth", "write a synthetic task as arrays");
   auto* mqar = synth_command->require_subcommand(1)->add_subcommand("mqar", "multi-query associative recall");
-  add_synth(*mqar, synth_options);
+  add_mqar(*mqar, mqar_options);
+  auto* overwrite = synth_command->add_subcommand("overwrite", "recall of keys that are bound again");
+  add_overwrite(*overwrite, overwrite_options);
   auto* tokenize_command = app.add_subcommand("tokenize", "text to token shards");
   add_tokenize(*tokenize_command, tokenize_options);
   auto* inspect_command =
@@ -207,7 +244,8 @@ int run(int argc, char** argv) {
   add_files(*detokenize_command, detokenize_options, "token shards, joined in this order");
   if (!parse_commands(app, argc, argv, shared)) return 0;
 
-  if (mqar->parsed()) synth(synth_options);
+  if (mqar->parsed()) synth(mqar_options);
+  if (overwrite->parsed()) synth(overwrite_options);
   if (tokenize_command->parsed()) report(tokenize(tokenize_options));
   if (inspect_command->parsed()) {
     const auto tokenizer = make_tokenizer(inspect_options.tokenizer);

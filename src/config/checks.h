@@ -8,11 +8,11 @@
 
 namespace kata {
 
-// What the generator needs of lengths, pairs and vocabulary (EVAL B.1); `key`: dotted key of the segments'
-// list.
-void check_segments(const std::vector<TaskSegment>& segments, int64_t vocab, const std::string& key,
-                    const Origins& origins);
-void check_task(const TaskConfig& task, const std::string& key, const Origins& origins);
+// Fills what the task's segments leave out, and checks what the generator needs of lengths, bindings and
+// vocabulary (EVAL B.1, C.1); `key`: dotted key of the segments' list.
+void resolve_segments(std::vector<TaskSegment>& segments, const TaskConfig& task, const std::string& key,
+                      const Origins& origins);
+void resolve_task(TaskConfig& task, const std::string& key, const Origins& origins);
 
 // model.vocab: the task's where it is 0, and never smaller.
 void take_task_vocab(ModelConfig& model, const TaskConfig& task, const Origins& origins);

@@ -10,17 +10,33 @@
 
 namespace kata {
 
-// Examples of one length: `pairs` key-value pairs in `length` tokens.
+// Examples of one kind: `pairs` key-value pairs in `length` tokens.
 struct TaskSegment {
   int64_t length = 0;
   int64_t pairs = 0;
   int64_t examples = 0;
+  // Of the task overwrite; resolved, and absent in mqar.
+  int64_t rewrites = 0;   // times that a rewritten key is bound again after its first time; by default 1
+  int64_t rewritten = 0;  // keys that are rewritten; by default all pairs
+  std::string layout{};   // order of the bindings; by default block
 
   template <class Visitor>
   void visit(Visitor& v) {
     v.required("length", length, between(2, int64_t{1} << 31), "tokens per example, even");
     v.required("pairs", pairs, between(1, int64_t{1} << 29), "key-value pairs; 4 pairs fit in length");
     v.required("examples", examples, between(1, 1'000'000'000), "examples of this kind");
+    v.field("rewrites", rewrites, none_or_between(1, int64_t{1} << 29),
+            "overwrite only: times that a rewritten key is bound again; left out = 1");
+    v.field("rewritten", rewritten, none_or_between(1, int64_t{1} << 29),
+            "overwrite only: how many of the keys are rewritten; left out = all");
+    v.field("layout", layout, none_or_one_of({"block", "interleaved", "zoology"}),
+            "overwrite only: order of the bindings; left out = block");
+  }
+
+  // Of the same examples but for their number.
+  bool same_kind(const TaskSegment& other) const {
+    return length == other.length && pairs == other.pairs && rewrites == other.rewrites &&
+           rewritten == other.rewritten && layout == other.layout;
   }
 };
 
@@ -35,7 +51,7 @@ struct TaskConfig {
 
   template <class Visitor>
   void visit_training(Visitor& v) {  // all but the held-out examples: a suite has a grid of its own for those
-    v.field("name", name, one_of({"mqar"}), "the generator");
+    v.field("name", name, one_of({"mqar", "overwrite"}), "the generator");
     v.field("vocab", vocab, between(4, 1 << 24), "tokens of the task; above every length");
     v.field("seed", seed, between(0, 4294967295), "seed of the examples");
     v.list("segments", segments, "training examples, in this order");

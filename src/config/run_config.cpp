@@ -9,7 +9,7 @@
 namespace kata {
 namespace {
 
-void check_data(const DataConfig& data, const Origins& origins) {
+void resolve_data(DataConfig& data, const Origins& origins) {
   if (!data.task) {
     if (data.train.empty())
       origins.reject("data.train", "nothing to train on; give token files in data.train, or a data.task");
@@ -20,7 +20,7 @@ void check_data(const DataConfig& data, const Origins& origins) {
     origins.reject("data.validation", "given beside data.task, which makes its own; leave it out");
   if (data.tokenizer != DataConfig().tokenizer)
     origins.reject("data.tokenizer", "given beside data.task, which makes token ids; leave it out");
-  check_task(*data.task, "data.task", origins);
+  resolve_task(*data.task, "data.task", origins);
 }
 
 void check_train(const TrainConfig& train, const DataConfig& data, const Origins& origins) {
@@ -47,7 +47,7 @@ RunConfig load_run_config(const std::string& path, const std::vector<std::string
   TableReader::read_table(root, config, log);
   log.report();
   resolve_model(config.model, "model", "model.mixer", log.origins);
-  check_data(config.data, log.origins);
+  resolve_data(config.data, log.origins);
   if (config.data.task) take_task_vocab(config.model, *config.data.task, log.origins);
   check_train(config.train, config.data, log.origins);
   check_optimizer(config.optimizer, config.optimizer.lr, config.train.steps, log.origins);

@@ -38,6 +38,8 @@ struct Range {
   bool low_open = false;   // low itself is outside
   bool high_open = false;  // high itself is outside
   bool or_zero = false;    // 0 is allowed as well
+  // The key may be left out: 0 then, which cannot be written, and the dump leaves the key out as well.
+  bool may_be_absent = false;
 
   bool contains(T x) const {
     if (or_zero && x == T{}) return true;
@@ -58,6 +60,9 @@ inline Range<int64_t> at_least(int64_t low) {  // a count; products and sums of 
 inline Range<int64_t> zero_or(int64_t low, int64_t high) {
   return {low, high, false, false, true};
 }
+inline Range<int64_t> none_or_between(int64_t low, int64_t high) {
+  return {low, high, false, false, false, true};
+}
 inline Range<uint64_t> any_seed() {
   return {0, unbounded<uint64_t>};
 }
@@ -75,6 +80,10 @@ inline Range<double> up_to_one() {  // (0, 1]
 }
 inline Range<double> zero_or_above(double low) {
   return {low, unbounded<double>, true, false, true};
+}
+
+inline bool is_absent(int64_t value, const Range<int64_t>& range) {
+  return range.may_be_absent && value == 0;
 }
 
 // The values that a word may take; no names means any text.

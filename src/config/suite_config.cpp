@@ -29,8 +29,8 @@ SuiteConfig read_suite(const YamlNode& root, const std::string& path) {
   SuiteConfig suite;
   TableReader::read_table(root, suite, log);
   log.report();
-  check_task(suite.task, "task", origins);
-  check_segments(suite.evaluation, suite.task.vocab, "evaluation", origins);
+  resolve_task(suite.task, "task", origins);
+  resolve_segments(suite.evaluation, suite.task, "evaluation", origins);
   take_task_vocab(suite.model, suite.task, origins);
   if (suite.models.empty()) origins.reject("models", "empty; give at least one model");
   std::set<std::string> names;

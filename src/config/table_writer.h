@@ -32,8 +32,8 @@ class TableToTree {
     return std::move(visitor.node_);
   }
 
-  void field(const char* key, int64_t& value, const Range<int64_t>&, const char*) {
-    add(key, scalar(std::to_string(value)));
+  void field(const char* key, int64_t& value, const Range<int64_t>& range, const char*) {
+    if (!is_absent(value, range)) add(key, scalar(std::to_string(value)));
   }
   void field(const char* key, uint64_t& value, const Range<uint64_t>&, const char*) {
     add(key, scalar(std::to_string(value)));
@@ -138,6 +138,9 @@ class TableToRows {
   template <class T, class Rule>
   void field(const char* key, T& value, const Rule& rule, const char* help) {
     add(key, text_of(value), values_of(value, rule), help);
+  }
+  void field(const char* key, int64_t& value, const Range<int64_t>& range, const char* help) {
+    add(key, is_absent(value, range) ? "none" : text_of(value), values_of(value, range), help);
   }
   void field(const char* key, bool& value, const char* help) {
     add(key, value ? "true" : "false", "true, false", help);

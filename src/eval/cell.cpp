@@ -114,7 +114,7 @@ void Cell::fail_training(const std::string& why) {
   save_record(folder_, record_);
 }
 
-void Cell::train(MqarSource& source, const StepOrder& order, const ModelCost& cost, Monitor& monitor) {
+void Cell::train(ExampleSource& source, const StepOrder& order, const ModelCost& cost, Monitor& monitor) {
   const int64_t steps = run_.train.steps;
   Training training(run_);
   Learner& learner = training.learner;

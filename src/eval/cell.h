@@ -10,7 +10,7 @@
 #include "eval/cost.h"
 #include "eval/monitor.h"
 #include "eval/results.h"
-#include "tasks/mqar_source.h"
+#include "tasks/example_source.h"
 
 namespace kata {
 
@@ -25,10 +25,10 @@ class Cell {
   int64_t step() const { return step_; }  // of training, done
   bool trained() const { return failed() || step_ == run_.train.steps; }
   bool failed() const { return !record_.trouble.empty(); }
-  bool has(const MqarSpec& spec) const { return record_.find(spec) != nullptr; }
+  bool has(const ExampleSpec& spec) const { return record_.find(spec) != nullptr; }
 
   // Trains to the end or until the monitor says stop; what was done is saved in both cases.
-  void train(MqarSource& source, const StepOrder& order, const ModelCost& cost, Monitor& monitor);
+  void train(ExampleSource& source, const StepOrder& order, const ModelCost& cost, Monitor& monitor);
   // Reads the cells without a score, each saved when it is finished.
   void read(const std::vector<GridCell>& grid, const ModelCost& cost, Monitor& monitor);
 

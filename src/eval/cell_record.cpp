@@ -18,25 +18,43 @@ using nlohmann::json;
 constexpr const char* file_name = "/cell.json";
 constexpr const char* format_name = "kata suite cell";
 
-json spec_json(const MqarSpec& spec) {
-  return {{"length", spec.length},
-          {"pairs", spec.pairs},
-          {"examples", spec.examples},
-          {"vocab", spec.vocab},
-          {"seed", spec.seed}};
+json spec_json(const ExampleSpec& spec) {
+  json all = {{"length", spec.length},
+              {"pairs", spec.pairs},
+              {"examples", spec.examples},
+              {"vocab", spec.vocab},
+              {"seed", spec.seed}};
+  if (spec.task == "overwrite") {
+    all["rewrites"] = spec.rewrites;
+    all["rewritten"] = spec.rewritten;
+    all["layout"] = spec.layout;
+  }
+  return all;
+}
+
+ExampleSpec parse_spec(const json& from) {
+  ExampleSpec spec{from.at("length"), from.at("pairs"), from.at("examples"), from.at("vocab"),
+                   from.at("seed")};
+  if (!from.contains("rewrites")) return spec;
+  spec.task = "overwrite";
+  spec.rewrites = from.at("rewrites");
+  spec.rewritten = from.at("rewritten");
+  spec.layout = from.at("layout");
+  return spec;
 }
 
 json entry_json(const CellRecord::Entry& entry) {
   json all = spec_json(entry.spec);
-  all["accuracy"] = entry.score.accuracy;
+  for (const Metric& metric : entry.score.metrics) all[metric.name] = metric.value;
   all["loss"] = std::isfinite(entry.score.loss) ? json(entry.score.loss) : json(nullptr);
   return all;
 }
 
 CellRecord::Entry parse_entry(const json& from) {
   CellRecord::Entry entry;
-  entry.spec = {from.at("length"), from.at("pairs"), from.at("examples"), from.at("vocab"), from.at("seed")};
-  entry.score.accuracy = from.at("accuracy");
+  entry.spec = parse_spec(from);
+  for (const std::string& name : metric_names(entry.spec))
+    entry.score.metrics.push_back({name, from.at(name)});
   entry.score.loss =
       from.at("loss").is_null() ? std::numeric_limits<double>::quiet_NaN() : from.at("loss").get<double>();
   entry.score.examples = entry.spec.examples;
@@ -66,9 +84,9 @@ CellRecord parse(const std::string& text) {
 
 }  // namespace
 
-const CellScore* CellRecord::find(const MqarSpec& spec) const {
+const CellScore* CellRecord::find(const ExampleSpec& spec) const {
   for (const Entry& entry : scores)
-    if (spec_json(entry.spec) == spec_json(spec)) return &entry.score;
+    if (entry.spec == spec) return &entry.score;
   return nullptr;
 }
 

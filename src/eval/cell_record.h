@@ -13,7 +13,7 @@ namespace kata {
 
 struct CellRecord {
   struct Entry {
-    MqarSpec spec;
+    ExampleSpec spec;
     CellScore score;
   };
   std::string key;    // everything that determines the trained weights
@@ -23,7 +23,7 @@ struct CellRecord {
   std::string commit;         // of the program that found that
   std::vector<Entry> scores;  // at most one for a spec
 
-  const CellScore* find(const MqarSpec& spec) const;
+  const CellScore* find(const ExampleSpec& spec) const;
 };
 
 // folder/cell.json; a record with this key and nothing else in it where there is none that can be trusted.

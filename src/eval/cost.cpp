@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "base/parallel.h"
-#include "tasks/mqar_source.h"
+#include "tasks/example_source.h"
 #include "train/learner.h"
 
 namespace kata {
@@ -25,12 +25,12 @@ double warm_seconds(const std::function<void()>& body) {
   return seconds_of(body);
 }
 
-MqarSpec few_examples(MqarSpec spec, int64_t most) {
+ExampleSpec few_examples(ExampleSpec spec, int64_t most) {
   spec.examples = std::clamp<int64_t>(measured_tokens / spec.length, 1, std::min(most, spec.examples));
   return spec;
 }
 
-BatchShape shape_of(const MqarSpec& spec) {
+BatchShape shape_of(const ExampleSpec& spec) {
   return {spec.examples, spec.length};
 }
 
@@ -38,9 +38,9 @@ BatchShape shape_of(const MqarSpec& spec) {
 
 ModelCost measure_cost(const SuiteConfig& suite, const SuiteModel& model, const std::vector<GridCell>& grid,
                        Monitor& monitor) {
-  std::vector<MqarSpec> training, reading;
+  std::vector<ExampleSpec> training, reading;
   std::vector<BatchShape> training_shapes, reading_shapes;
-  for (const MqarSpec& spec : mqar_train_specs(suite.task)) {
+  for (const ExampleSpec& spec : train_specs(suite.task)) {
     training.push_back(few_examples(spec, suite.train.batch));
     training_shapes.push_back(shape_of(training.back()));
   }
@@ -55,17 +55,17 @@ ModelCost measure_cost(const SuiteConfig& suite, const SuiteModel& model, const 
   ModelCost cost;
   Batch batch;
   const double update = warm_seconds([&] { learner.update(0, learner.gradient_norm()); });
-  for (const MqarSpec& spec : training) {
+  for (const ExampleSpec& spec : training) {
     if (monitor.stop() != Stop::none) return {};
-    MqarSource source({spec}, spec.examples);
+    ExampleSource source({spec}, spec.examples);
     source.fill(0, batch);
     const double rows = warm_seconds([&] { learner.gradients(batch); });
     cost.step.push_back(update +
                         rows * static_cast<double>(suite.train.batch) / static_cast<double>(spec.examples));
   }
-  for (const MqarSpec& spec : reading) {
+  for (const ExampleSpec& spec : reading) {
     if (monitor.stop() != Stop::none) return {};
-    MqarSource source({spec}, spec.examples);
+    ExampleSource source({spec}, spec.examples);
     const double rows = warm_seconds([&] { learner.evaluate(source, 1); });
     cost.example.push_back(rows / static_cast<double>(spec.examples));
   }

@@ -6,26 +6,32 @@
 #include <vector>
 
 #include "config/suite_config.h"
+#include "eval/task_score.h"
 #include "nn/language_model.h"
-#include "tasks/mqar.h"
 
 namespace kata {
 
 struct GridCell {
-  MqarSpec spec;
-  bool trained = false;  // the training segments hold this length and number of pairs: in distribution
+  ExampleSpec spec;
+  bool trained = false;  // the training segments hold examples of this kind: in distribution
 
-  std::string name() const;  // "256x64": length x pairs
+  // "256x64": length x pairs. Overwrite: "256x64r2", rewritten twice; "256x64r2u16-interleaved", 16 of the
+  // keys, in a layout other than block.
+  std::string name() const;
+  std::string detail() const;  // "64 pairs", as the second line below a length
 };
 
-// The cells in the order of the config, with the seeds of test segments. Two cells of the same length and
-// pairs are ExitCode::usage: results are told apart by these two.
+// The cells in the order of the config, with the seeds of test segments. Two cells of the same kind
+// are ExitCode::usage: results are told apart by their names.
 std::vector<GridCell> grid_of(const SuiteConfig& suite);
 
 struct CellScore {
-  double accuracy = 0;  // mean over examples of the fraction of labelled positions whose argmax is the label
-  double loss = 0;      // nats, mean over labelled positions; NaN where the model gives no number
+  std::vector<Metric> metrics;  // those of metric_names()
+  double loss = 0;              // nats, mean over labelled positions; NaN where the model gives no number
   int64_t examples = 0;
+
+  double headline() const { return metrics.at(0).value; }
+  double metric(const std::string& name) const;  // NaN where the cell has none of this name
 };
 
 // Called after each slice of a cell with the examples in it; false stops.

@@ -1,6 +1,7 @@
 #include "eval/report.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <limits>
 
@@ -25,14 +26,21 @@ th { border-bottom: 2px solid #9aa3ab; }
 pre { background: #f5f7f8; padding: 1em; white-space: pre-wrap; font-size: 13px; line-height: 1.4; }
 )";
 
-// The accuracy of a model in a cell; NaN where there is none.
-double accuracy(const ModelResult& model, size_t cell) {
+// A metric of a model in a cell; NaN where there is none.
+double value(const ModelResult& model, size_t cell, const ShownMetric& shown) {
   const RateResult* best = model.best();
-  return best && best->scores[cell] ? best->scores[cell]->accuracy : std::numeric_limits<double>::quiet_NaN();
+  return best && best->scores[cell] ? best->scores[cell]->metric(shown.name)
+                                    : std::numeric_limits<double>::quiet_NaN();
 }
 
-Chart length_chart(const SuiteResults& results) {
-  Chart chart{"Accuracy against length", "length of an example, in tokens", {}, true, {}};
+std::string capital(std::string title) {
+  title[0] = static_cast<char>(std::toupper(title[0]));
+  return title;
+}
+
+Chart length_chart(const SuiteResults& results, const ShownMetric& shown) {
+  Chart chart{
+      capital(shown.title) + " against length", "length of an example, in tokens", {}, true, {}, shown.title};
   std::vector<size_t> order(results.grid.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   const auto length = [&](size_t cell) { return results.grid[cell].spec.length; };
@@ -43,31 +51,35 @@ Chart length_chart(const SuiteResults& results) {
   for (size_t i = 0; i < order.size(); ++i) {
     const GridCell& cell = results.grid[order[i]];
     x.push_back(twice ? std::exp2(static_cast<double>(i)) : static_cast<double>(cell.spec.length));
-    chart.ticks.push_back({x.back(), std::to_string(cell.spec.length) + (cell.trained ? "*" : ""),
-                           fmt::format("{} pairs", cell.spec.pairs)});
+    chart.ticks.push_back(
+        {x.back(), std::to_string(cell.spec.length) + (cell.trained ? "*" : ""), cell.detail()});
   }
   for (const ModelResult& model : results.models) {
     ChartSeries series{model.name, {}};
-    for (size_t i = 0; i < order.size(); ++i) series.points.emplace_back(x[i], accuracy(model, order[i]));
+    for (size_t i = 0; i < order.size(); ++i) series.points.emplace_back(x[i], value(model, order[i], shown));
     chart.series.push_back(series);
   }
   return chart;
 }
 
-Chart state_chart(const SuiteResults& results) {
+Chart state_chart(const SuiteResults& results, const ShownMetric& shown) {
   size_t hardest = 0;
   for (size_t i = 0; i < results.grid.size(); ++i)
     if (results.grid[i].spec.length >= results.grid[hardest].spec.length) hardest = i;
-  const MqarSpec& spec = results.grid[hardest].spec;
-  Chart chart{fmt::format("Accuracy against state, {} tokens with {} pairs", spec.length, spec.pairs),
+  const ExampleSpec& spec = results.grid[hardest].spec;
+  const std::string cell = spec.task == "overwrite"
+                               ? results.grid[hardest].name()
+                               : fmt::format("{} tokens with {} pairs", spec.length, spec.pairs);
+  Chart chart{fmt::format("{} against state, {}", capital(shown.title), cell),
               fmt::format("state entries after {} tokens, all layers", spec.length),
               {},
               false,
-              {}};
+              {},
+              shown.title};
   double low = std::numeric_limits<double>::infinity(), high = 0;
   for (const ModelResult& model : results.models) {
     const auto entries = static_cast<double>(std::max<int64_t>(model.state_entries[hardest], 1));
-    chart.series.push_back({model.name, {{entries, accuracy(model, hardest)}}});
+    chart.series.push_back({model.name, {{entries, value(model, hardest, shown)}}});
     low = std::min(low, entries);
     high = std::max(high, entries);
   }
@@ -109,10 +121,17 @@ std::string report_html(const SuiteResults& results) {
       "</head>\n<body>\n<h1>kataeval --suite {0}</h1>\n<p class=\"meta\">commit {2}, {3}{4}</p>\n",
       xml_text(results.title()), style, xml_text(results.commit), results.date,
       results.complete() ? "" : "; not complete: the run was stopped, the same command goes on");
-  if (!results.models.empty())
-    out += svg_charts({length_chart(results), state_chart(results)}) +
-           "<p class=\"notes\">* = trained on this length and number of pairs. On the left the models stand "
-           "side by side, so that none hides another.</p>\n";
+  if (!results.models.empty()) {
+    const std::string& task = results.suite.task.name;
+    for (const ShownMetric& shown : shown_metrics(task))
+      out += svg_charts({length_chart(results, shown), state_chart(results, shown)});
+    out += fmt::format(
+        "<p class=\"notes\">* = trained on this {}. On the left the models stand "
+        "side by side, so that none hides another.</p>\n",
+        task == "overwrite" ? "kind of examples; second line: keys, and r times that a rewritten "
+                              "one is bound again"
+                            : "length and number of pairs");
+  }
   out += "<h2>Results</h2>\n" + html_table(table) + "<div class=\"notes\">\n";
   for (const std::string& note : table.notes) out += "<p>" + xml_text(note) + ".</p>\n";
   out +=

@@ -19,7 +19,7 @@ struct RateResult {  // one trained model
   std::vector<std::optional<CellScore>> scores;  // per cell; none = not read yet
 
   bool complete() const;         // every cell has its score, or the training failed for good
-  double mean_accuracy() const;  // over the cells that have a score; -1 without one
+  double mean_accuracy() const;  // the headline's, over the cells that have a score; -1 without one
 };
 
 struct ModelResult {

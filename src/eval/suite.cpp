@@ -67,8 +67,8 @@ std::string estimate_text(const SuiteConfig& suite, bool quick, const Work& work
                   human_seconds(work.seconds), thread_count(), work.trainings, suite.steps(), work.readings);
   return quick ? left
                : left +
-                     "; --quick runs a small version in about a minute; what is finished is kept, the same "
-                     "command goes on";
+                     "; --quick runs a small version in minutes; what is finished is kept, the same command "
+                     "goes on";
 }
 
 std::string summary(const RateResult& result, const std::vector<GridCell>& grid) {
@@ -77,8 +77,8 @@ std::string summary(const RateResult& result, const std::vector<GridCell>& grid)
   for (size_t i = 0; i < grid.size(); ++i)
     if (result.scores[i])
       text +=
-          fmt::format("{}{} {:.3f}", text.empty() ? "" : ", ", grid[i].name(), result.scores[i]->accuracy);
-  return "accuracy " + text;
+          fmt::format("{}{} {:.3f}", text.empty() ? "" : ", ", grid[i].name(), result.scores[i]->headline());
+  return shown_metrics(grid.at(0).spec.task)[0].title + " " + text;
 }
 
 void note_cached(const Cell& cell, const std::vector<GridCell>& grid, Monitor& monitor) {
@@ -89,7 +89,7 @@ void note_cached(const Cell& cell, const std::vector<GridCell>& grid, Monitor& m
                   summary(result, grid)));
 }
 
-void work_on(Cell& cell, const std::vector<GridCell>& grid, const Model& model, MqarSource* source,
+void work_on(Cell& cell, const std::vector<GridCell>& grid, const Model& model, ExampleSource* source,
              const StepOrder& order, Monitor& monitor) {
   const bool fresh = !cell.trained();
   if (fresh) cell.train(*source, order, model.cost, monitor);
@@ -154,9 +154,9 @@ SuiteResults run_suite(const SuiteConfig& suite, bool quick, const std::string& 
   if (monitor.stop() == Stop::none) {
     const Work work = work_left(suite, models, order, grid);
     if (work.trainings + work.readings > 0) monitor.note(estimate_text(suite, quick, work));
-    std::unique_ptr<MqarSource> source;
+    std::unique_ptr<ExampleSource> source;
     if (work.trainings > 0)
-      source = std::make_unique<MqarSource>(mqar_train_specs(suite.task), suite.train.batch);
+      source = std::make_unique<ExampleSource>(train_specs(suite.task), suite.train.batch);
     monitor.expect(work.seconds, work.largest);
     for (Model& model : models)
       for (Cell& cell : model.rates) {

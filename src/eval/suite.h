@@ -8,7 +8,7 @@
 
 namespace kata {
 
-// Rules that only matter here: two cells of the same length and pairs, or a learning rate given twice, are
+// Rules that only matter here: two cells of the same kind, or a learning rate given twice, are
 // ExitCode::usage, since results are told apart by these.
 void check_suite(const SuiteConfig& suite);
 

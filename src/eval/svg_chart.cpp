@@ -107,7 +107,7 @@ class Panel {
         begin, top, end - begin, floor - top);
     out += text_at((begin + end) / 2, panel_height - 12, "middle", 12, chart_.x_label);
     const double middle = (top + floor) / 2;
-    out += text_at(offset_ + 18, middle, "middle", 12, "accuracy",
+    out += text_at(offset_ + 18, middle, "middle", 12, chart_.y_label,
                    fmt::format("transform=\"rotate(-90 {:.1f} {:.1f})\"", offset_ + 18, middle));
     return out;
   }

@@ -1,4 +1,5 @@
-// Charts as SVG text: a panel of points against a logarithmic axis, accuracy 0 to 1 upwards.
+// Charts as SVG text: a panel of points against a logarithmic axis, an accuracy or another rate of 0 to 1
+// upwards.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@ namespace kata {
 
 struct ChartSeries {
   std::string name;
-  std::vector<std::pair<double, double>> points;  // x, accuracy; NaN is left out
+  std::vector<std::pair<double, double>> points;  // x, rate; NaN is left out
 };
 
 struct ChartTick {
@@ -21,6 +22,7 @@ struct Chart {
   std::vector<ChartTick> ticks;  // of the x axis
   bool lines = false;            // join the points of a series
   std::vector<ChartSeries> series;
+  std::string y_label = "accuracy";
 };
 
 // Ticks at 1, 2 or 5 times powers of ten that cover [low, high], not more than about `most`.

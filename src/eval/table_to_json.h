@@ -26,6 +26,9 @@ class TableToJson {
   void field(const char* key, T& value, const Rule&, const char*) {
     json_[key] = value;
   }
+  void field(const char* key, int64_t& value, const Range<int64_t>& range, const char*) {
+    if (!is_absent(value, range)) json_[key] = value;
+  }
   void field(const char* key, std::string& value, const Words& words, const char*) {
     if (!words.may_be_empty || !value.empty()) json_[key] = value;
   }

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "tasks/example_set.h"
+
 namespace kata {
 
 struct MqarSpec {
@@ -24,14 +26,13 @@ struct MqarSpec {
 };
 
 // What differs from row to row; rows are rendered when asked for. 12 m bytes a row instead of 8 L.
-class MqarData {
+class MqarData : public ExampleSet {
  public:
   // ExitCode::usage when the spec cannot be met: L odd, 4m > L, V <= L, m > V/2 - 1, no example.
   explicit MqarData(const MqarSpec& spec);
 
-  const MqarSpec& spec() const { return spec_; }
-  // inputs, targets [length]: row in [0, examples); targets are kNoTarget where nothing is asked.
-  void render(int64_t row, int32_t* inputs, int32_t* targets) const;
+  void render(int64_t row, int32_t* inputs, int32_t* targets) const override;
+  void questions(int64_t row, std::vector<Question>& questions) const override;
 
  private:
   MqarSpec spec_;

@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "data/token_source.h"
 #include "data/tokenizer.h"
-#include "tasks/mqar_source.h"
+#include "tasks/example_source.h"
 
 namespace kata {
 
@@ -21,8 +21,7 @@ int64_t document_token(const RunConfig& config) {
 
 std::unique_ptr<BatchSource> make_train_source(const RunConfig& config) {
   const TrainConfig& train = config.train;
-  if (config.data.task)
-    return std::make_unique<MqarSource>(mqar_train_specs(*config.data.task), train.rows());
+  if (config.data.task) return std::make_unique<ExampleSource>(train_specs(*config.data.task), train.rows());
   return std::make_unique<TokenSource>(expand_patterns(config.data.train), train.rows(), train.sequence,
                                        train.seed, config.model.vocab, document_token(config));
 }
@@ -31,7 +30,7 @@ std::unique_ptr<BatchSource> make_validation_source(const RunConfig& config) {
   const TrainConfig& train = config.train;
   if (config.data.task) {
     const TaskConfig& task = *config.data.task;
-    return std::make_unique<MqarSource>(mqar_test_specs(task, mqar_validation_grid(task)), train.rows());
+    return std::make_unique<ExampleSource>(test_specs(task, validation_grid(task)), train.rows());
   }
   if (config.data.validation.empty()) return nullptr;
   return std::make_unique<ValidationSource>(expand_patterns(config.data.validation), train.rows(),

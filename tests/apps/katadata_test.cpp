@@ -1,9 +1,11 @@
 // The program through its command line: what it writes, what it says, and its exit codes.
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <map>
+#include <tuple>
 
 #include "base/file.h"
 #include "support/run_program.h"
@@ -239,6 +241,63 @@ TEST_F(Katadata, MqarThatCannotBeMade) {
   EXPECT_TRUE(refuses(2, {"--split", "train", "test"}, with(good, "--split", "valid")));
 }
 
+// The golden rows of zoology's forgetting_mqar, and the layouts of its own.
+TEST_F(Katadata, OverwriteAsArrays) {
+  const std::string out = dir / "set.npz";
+  const std::vector<std::string> zoology = {"synth",  "overwrite",   "--length", "32",         "--pairs",
+                                            "4",      "--rewritten", "2",        "--examples", "3",
+                                            "--seed", "42",          "--vocab",  "100",        "--split",
+                                            "test",   "--out",       out,        "--layout",   "zoology"};
+  const ProgramResult made = run(zoology);
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_NE(made.err.find("4 pairs, 2 of them bound 1 more times (zoology), vocabulary 100"),
+            std::string::npos)
+      << made.err;
+  const auto numbers = [&](const std::string& name) {
+    const std::string bytes = read_file(out);
+    std::vector<int64_t> values(3 * 32);
+    std::memcpy(values.data(), bytes.data() + bytes.find(name) + name.size() + 128, values.size() * 8);
+    return values;
+  };
+  const auto inputs = numbers("inputs.npy"), labels = numbers("labels.npy");
+  const std::vector<int64_t> context = {14, 96, 46, 87, 48, 89, 45, 53, 48, 51, 46, 84};
+  EXPECT_TRUE(std::equal(context.begin(), context.end(), inputs.begin()));
+  EXPECT_EQ(inputs[30], 48);
+  EXPECT_EQ(labels[30], 51);
+  EXPECT_EQ(labels[0], -100);
+  EXPECT_EQ(labels[64 + 12], 86) << "the third example";
+  const ProgramResult shown = run({"inspect", out});
+  EXPECT_NE(shown.out.find("labels  <i8 [3, 32]"), std::string::npos) << shown.out;
+
+  // block is what is left out; without --rewritten every key is rewritten.
+  auto plain = zoology;
+  plain.resize(plain.size() - 2);
+  plain.erase(plain.begin() + 6, plain.begin() + 8);
+  ASSERT_EQ(run(plain).exit_code, 0);
+  const std::string block = read_file(out);
+  for (const auto& [option, value, same] : {std::tuple{"--rewritten", "4", true},
+                                            {"--layout", "block", true},
+                                            {"--rewrites", "1", true},
+                                            {"--rewritten", "3", false},
+                                            {"--layout", "interleaved", false},
+                                            {"--rewrites", "2", false}}) {
+    auto with_option = plain;
+    with_option.insert(with_option.end(), {option, value});
+    ASSERT_EQ(run(with_option).exit_code, 0) << option;
+    EXPECT_EQ(read_file(out) == block, same) << option << " " << value;
+  }
+
+  EXPECT_TRUE(refuses(2, {"overwrite: length 32, pairs 4, rewrites 1, rewritten 5", "1 to pairs"},
+                      with(zoology, "--rewritten", "5")));
+  EXPECT_TRUE(refuses(2, {"2 * (pairs + rewrites * rewritten)"}, with(zoology, "--length", "18")));
+  EXPECT_TRUE(refuses(2, {"--layout", "interleaved"}, with(zoology, "--layout", "blocks")));
+  auto twice = zoology;
+  twice.insert(twice.end(), {"--rewrites", "2"});
+  EXPECT_TRUE(refuses(2, {"zoology layout has exactly 1"}, twice));
+  twice.back() = "0";
+  EXPECT_TRUE(refuses(2, {"--rewrites", "whole number from 1"}, twice));
+}
+
 TEST_F(Katadata, ArraysThatCannotBeWritten) {
   put("file", "x");
   EXPECT_TRUE(refuses(3, {"file/a.npz", "Not a directory"}, mqar_arguments(dir / "file/a.npz")));
@@ -255,8 +314,14 @@ TEST_F(Katadata, ArraysThatCannotBeWritten) {
 // ---- the command line ----
 
 TEST_F(Katadata, AnswersQuestions) {
-  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
-           {}, {"tokenize"}, {"inspect"}, {"detokenize"}, {"synth"}, {"synth", "mqar"}}) {
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{},
+                                             {"tokenize"},
+                                             {"inspect"},
+                                             {"detokenize"},
+                                             {"synth"},
+                                             {"synth", "mqar"},
+                                             {"synth", "overwrite"}}) {
     auto arguments = command;
     arguments.push_back("--help");
     const ProgramResult result = run(arguments);

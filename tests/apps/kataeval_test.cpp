@@ -86,6 +86,44 @@ TEST(KataEval, PrintsATableAndWritesResultsAndReport) {
   EXPECT_EQ(s.results("again/results.json").at("results"), json.at("results"));
 }
 
+TEST(KataEval, TheOverwriteSuite) {
+  const Suite s;
+  spill(s.dir / "configs/suites/overwrite.yaml", R"(
+suite: overwrite
+model: {hidden: 8, layers: 1, heads: 1, mlp: 8}
+models:
+  - {name: softmax, mixer: {preset: softmax}}
+  - {name: kata_m1, mixer: {preset: kata_m1}}
+task: {name: overwrite, vocab: 48, segments: [{length: 16, pairs: 2, rewrites: 2, rewritten: 1, examples: 20}]}
+evaluation:
+  - {length: 16, pairs: 2, rewrites: 2, rewritten: 1, examples: 12}
+  - {length: 32, pairs: 4, rewrites: 1, examples: 5}
+train: {steps: 4, batch: 8}
+)");
+  const ProgramResult result = s.run({"--suite", "overwrite"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const char* text : {"latest accuracy/stale rate", "16x2r2u1*", " 32x4r1 ",
+                           "r1 0.500/0.500, r2 0.333/0.667", "state@32", "parameters", "\nkata_m1 "})
+    EXPECT_NE(result.out.find(text), std::string::npos) << text << " is not in " << result.out;
+  const nlohmann::json json = s.results("runs/eval-overwrite/results.json");
+  const nlohmann::json& cell = json.at("results").at("kata_m1").at("16x2r2u1");
+  for (const char* rate : {"latest_acc", "stale_rate", "stale_prev_rate", "first_rate", "other_key_rate",
+                           "junk_rate", "untouched_acc", "untouched_other_rate", "untouched_junk_rate"})
+    EXPECT_TRUE(cell.at(rate).is_number()) << rate;
+  EXPECT_NE(slurp(s.dir / "runs/eval-overwrite/report.html").find("Stale rate against length"),
+            std::string::npos);
+
+  // What was trained is kept, also for --checkpoint.
+  const ProgramResult again = s.run({"--suite", "overwrite"});
+  EXPECT_EQ(again.out, result.out);
+  EXPECT_EQ(again.err.find("training"), std::string::npos) << again.err;
+  const std::string folder = s.cell("kata_m1", "runs/eval-overwrite");
+  ASSERT_EQ(s.run({"--suite", "overwrite", "--checkpoint", folder, "--output", "read"}).exit_code, 0);
+  EXPECT_EQ(s.results("read/results.json").at("results").begin().value(), json.at("results").at("kata_m1"));
+  expect_error(s.run({"--suite", "overwrite", "--set", "evaluation.1.rewrites=9"}), 2,
+               {"evaluation.1.pairs", "40 bindings", "length 32"});
+}
+
 TEST(KataEval, ASecondRunTrainsNothing) {
   const Suite s;
   const ProgramResult first = s.tiny(), second = s.tiny();
@@ -168,7 +206,7 @@ TEST(KataEval, WrongCheckpoints) {
 TEST(KataEval, WrongSuites) {
   const Suite s;
   expect_error(s.run({}), 2, {"--suite is missing", "kataeval --suite mqar --quick"});
-  expect_error(s.run({"--suite", "tinny"}), 2, {"--suite tinny", "did you mean tiny?", "mqar, tiny"});
+  expect_error(s.run({"--suite", "tinny"}), 2, {"--suite tinny", "did you mean tiny?", "mqar", "overwrite"});
   expect_error(s.run({"--suite", "../suites/tiny"}), 2, {"no such suite"});
   expect_error(s.tiny({"--config", "nowhere.yaml"}), 2, {"nowhere.yaml", "No such file"});
   expect_error(s.run({"--suite", "mqar", "--config", "configs/suites/tiny.yaml"}), 2,

@@ -186,7 +186,8 @@ INSTANTIATE_TEST_SUITE_P(
                 mixer + "data: {tokenizer: t.model, task: {segments: [{length: 64, pairs: 4, examples: 9}]}}",
                 "x.yaml:2:19: data.tokenizer: given beside data.task, which makes token ids; leave it out"},
         Section{"UnknownTask", task + "{name: mqra}",
-                "x.yaml:3:16: data.task.name: expected one of mqar, found 'mqra'; did you mean 'mqar'?"},
+                "x.yaml:3:16: data.task.name: expected one of mqar, overwrite, found 'mqra'; did you mean "
+                "'mqar'?"},
         Section{"NoSegments", task + "{name: mqar}",
                 "x.yaml:3:9: data.task.segments: empty; give a list such as [{length: 64, pairs: 4, "
                 "examples: 1000}]"},
@@ -214,7 +215,58 @@ INSTANTIATE_TEST_SUITE_P(
         Section{"TaskSequence",
                 task + "{segments: [{length: 512, pairs: 4, examples: 5}]}\ntrain: {sequence: 256}",
                 "x.yaml:4:19: train.sequence: 256 is shorter than the longest segment of data.task, 512"},
-        Section{"Good", task + "{segments: [{length: 64, pairs: 16, examples: 5}]}", ""}),
+        Section{"Good", task + "{segments: [{length: 64, pairs: 16, examples: 5}]}", ""},
+        Section{"RewritesOfMqar", task + "{segments: [{length: 64, pairs: 4, examples: 5, rewrites: 2}]}",
+                "x.yaml:3:67: data.task.segments.0.rewrites: 2 with task mqar, which binds every key once; "
+                "leave it "
+                "out, or name overwrite"},
+        Section{"RewrittenOfMqar", task + "{segments: [{length: 64, pairs: 4, examples: 5, rewritten: 2}]}",
+                "x.yaml:3:68: data.task.segments.0.rewritten: 2 with task mqar, which binds every key once; "
+                "leave "
+                "it out, or name overwrite"},
+        Section{"LayoutOfMqar", task + "{segments: [{length: 64, pairs: 4, examples: 5, layout: block}]}",
+                "x.yaml:3:65: data.task.segments.0.layout: block with task mqar, which binds every key once; "
+                "leave "
+                "it out, or name overwrite"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// A segment of overwrite, whose text begins in column 44.
+Section overwrite(const char* name, const std::string& segment, const std::string& message) {
+  return {name,
+          "model: {mixer: {preset: kata_m1}}\ndata: {task: {name: overwrite, segments: [{" + segment + "}]}}",
+          message.empty() ? "" : "x.yaml:2:" + message};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Overwrite, RunSections,
+    ::testing::Values(
+        overwrite("Defaults", "length: 64, pairs: 4, examples: 5", ""),
+        overwrite("JustFits", "length: 64, pairs: 8, examples: 5, rewrites: 2", ""),
+        overwrite(
+            "TooLong", "length: 64, pairs: 8, examples: 5, rewrites: 3",
+            "63: data.task.segments.0.pairs: 32 bindings and 8 questions take 80 tokens, which do not fit in "
+            "length 64; expected 2 * (pairs + rewrites * rewritten) + 2 * pairs of at most the length"),
+        overwrite(
+            "Huge", "length: 64, pairs: 536870912, examples: 5, rewrites: 536870912",
+            "63: data.task.segments.0.pairs: 288230376688582656 bindings and 536870912 questions take "
+            "576460754450907136 tokens, which do not fit in length 64; expected 2 * (pairs + rewrites * "
+            "rewritten) + 2 * pairs of at most the length"),
+        overwrite("MoreThanPairs", "length: 64, pairs: 4, examples: 5, rewritten: 5",
+                  "90: data.task.segments.0.rewritten: 5 rewritten keys, but there are 4 pairs"),
+        overwrite("NoRewrite", "length: 64, pairs: 4, examples: 5, rewrites: 0",
+                  "89: data.task.segments.0.rewrites: expected an integer, 1 to 536870912, found '0'"),
+        overwrite("NobodyRewritten", "length: 64, pairs: 4, examples: 5, rewritten: 0",
+                  "90: data.task.segments.0.rewritten: expected an integer, 1 to 536870912, found '0'"),
+        overwrite(
+            "UnknownLayout", "length: 64, pairs: 4, examples: 5, layout: blocks",
+            "87: data.task.segments.0.layout: expected one of block, interleaved, zoology, found 'blocks'; "
+            "did you mean 'block'?"),
+        overwrite("ZoologyHasOneRewrite", "length: 64, pairs: 4, examples: 5, rewrites: 2, layout: zoology",
+                  "89: data.task.segments.0.rewrites: 2 with layout zoology, which has exactly 1"),
+        overwrite("OddLength", "length: 63, pairs: 4, examples: 5",
+                  "52: data.task.segments.0.length: 63 is odd; overwrite needs an even length"),
+        overwrite("Vocab", "length: 8192, pairs: 4, examples: 5",
+                  "52: data.task.segments.0.length: 8192 is not below the task's vocabulary of 8192")),
     [](const auto& info) { return std::string(info.param.name); });
 
 Section model(const char* name, const std::string& text, const std::string& message) {
@@ -275,7 +327,59 @@ INSTANTIATE_TEST_SUITE_P(
               "gated_deltanet, mamba2), or map and read"),
         model("PointWithoutMap", "{mixer: {read: raw}}",
               "x.yaml:2:16: model.mixer: read 'raw' needs a map; one of identity, orthant, lorentz, psd, "
-              "psd_sum"),
+              "psd_sum, hermitian, quaternionic"),
+        model(
+            "DeltaNormalised", "{mixer: {map: psd, update: delta, read: normalised}}",
+            "x.yaml:2:48: model.mixer.read: normalised with update delta, whose weights have either sign and "
+            "no mass; expected raw"),
+        model("SoftmaxDelta", "{mixer: {read: softmax, update: delta}}",
+              "x.yaml:2:40: model.mixer.update: delta with read softmax, which keeps no state to correct; "
+              "leave "
+              "it out"),
+        model("SoftmaxDecay", "{mixer: {read: softmax, decay: scalar}}",
+              "x.yaml:2:39: model.mixer.decay: scalar with read softmax, which keeps no state that fades; "
+              "leave "
+              "it out"),
+        model(
+            "SoftmaxGate", "{mixer: {preset: softmax, output_gate: true}}",
+            "x.yaml:2:47: model.mixer.output_gate: true on softmax; the softmax layer is the Llama layer: no "
+            "convolution, no norm of q and k, no gate"),
+        model(
+            "DeltaScale", "{mixer: {preset: kata_m1, delta_scale: 0.5}}",
+            "x.yaml:2:47: model.mixer.delta_scale: 0.5 with update add; it scales the products of the delta "
+            "rule"),
+        model("DeltaScaleRange", "{mixer: {preset: deltakata_m1, delta_scale: 1.5}}",
+              "x.yaml:2:52: model.mixer.delta_scale: expected a finite number, above 0 to 1, found '1.5'"),
+        model("DeltaForm", "{mixer: {preset: deltanet, form: quadratic}}",
+              "x.yaml:2:41: model.mixer.form: quadratic with update delta; expected auto, chunked or "
+              "recurrent"),
+        model("DeltaChunk", "{mixer: {preset: deltakata_m1, chunk: 65}}",
+              "x.yaml:2:46: model.mixer.chunk: 65 with update delta, which solves a system of this size; "
+              "expected at most 64"),
+        model("State", "{mixer: {preset: kata_m1, state: 64}}",
+              "x.yaml:2:41: model.mixer.state: 64, but only preset mamba2 has keys of their own width; leave "
+              "it "
+              "out"),
+        model("Mamba2State", "{mixer: {preset: mamba2, state: 0}}",
+              "x.yaml:2:40: model.mixer.state: 0 on mamba2; expected the width of its keys, 1 or more"),
+        model("Mamba2Conv", "{mixer: {preset: mamba2, conv: 0}}",
+              "x.yaml:2:39: model.mixer.conv: 0 on mamba2, which has a convolution; expected 2 to 8"),
+        model(
+            "Mamba2Rope", "{mixer: {preset: mamba2, rope: {base: 10}}}",
+            "x.yaml:2:39: model.mixer.rope: given on mamba2; the Mamba-2 layer has no norm of keys, no rope "
+            "and a gate of its own"),
+        model("Mamba2Heads", "{hidden: 60, heads: 1, head_dim: 32, mixer: {preset: mamba2}}",
+              "x.yaml:2:52: model.mixer: mamba2 cuts 2 x hidden = 120 into heads of head_dim 32; expected a "
+              "divisor"),
+        model(
+            "Hermitian", "{head_dim: 33, mixer: {preset: hermitian_kata, rope: none}}",
+            "x.yaml:2:30: model.mixer.map: hermitian takes 2 coordinates as one number, but head_dim is 33"),
+        model("Quaternionic", "{head_dim: 34, mixer: {preset: quaternionic_kata}}",
+              "x.yaml:2:30: model.mixer.map: quaternionic takes 4 coordinates as one number, but head_dim is "
+              "34"),
+        model("DeltaGood",
+              "{mixer: {map: orthant, update: delta, decay: scalar, read: raw, delta_scale: 0.5}}", ""),
+        model("RetentionGood", "{mixer: {map: identity, decay: scalar, read: raw}}", ""),
         model(
             "SoftmaxMap", "{mixer: {read: softmax, map: psd}}",
             "x.yaml:2:37: model.mixer.map: 'psd' with read softmax, which has no feature map; leave out map"),
@@ -337,8 +441,20 @@ TEST(Mixers, DefaultsFollowThePoint) {
   defaults("softmax", "none", true);
   defaults("linear_orthant", "rms", false);
   defaults("linear_lorentz", "rms", false);
-  for (const char* preset : {"kata_m1", "kata_m2", "kata_m4", "kata_s2", "kata_s4"})
+  for (const char* preset : {"kata_m1", "kata_m2", "kata_m4", "kata_s2", "kata_s4", "hermitian_kata",
+                             "quaternionic_kata", "gatedkata_m1", "gatedkata_m2"})
     defaults(preset, "rms", true);
+  for (const char* preset : {"deltakata_m1", "deltakata_m2", "gateddeltakata_m1", "gateddeltakata_m2"})
+    defaults(preset, "l2", true);
+  // The published layers bring a convolution, their own unit keys and no rope.
+  for (const char* preset : {"deltanet", "gated_deltanet", "mamba2"}) {
+    const MixerConfig m = mixer_of(preset);
+    EXPECT_EQ(m.conv, 4) << preset;
+    EXPECT_EQ(m.qk_norm, "none") << preset;
+    EXPECT_FALSE(m.rope_base) << preset;
+    EXPECT_EQ(m.output_gate, m.preset == "gated_deltanet") << preset;
+    EXPECT_EQ(m.state, m.preset == "mamba2" ? 128 : 0) << preset;
+  }
 }
 
 TEST(Mixers, APointSpelledOutIsThePreset) {

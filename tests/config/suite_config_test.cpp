@@ -79,6 +79,28 @@ TEST_F(Suite, QuickIsLaidOver) {
   EXPECT_EQ(load(good + grid + quick, true, {"train.steps=4"}).steps(), 4);
 }
 
+TEST_F(Suite, ResolvesTheSegmentsOfOverwrite) {
+  std::string text = good;
+  text.insert(text.find("task: {") + 7, "name: overwrite, ");
+  const std::string cells =
+      "evaluation: [{length: 64, pairs: 4, rewrites: 4, rewritten: 2, layout: interleaved, "
+      "examples: 5}, {length: 64, pairs: 4, examples: 5}]\n";
+  const SuiteConfig suite = load(text + cells);
+  EXPECT_TRUE(suite.task.segments[0].same_kind({64, 4, 0, 1, 4, "block"}));
+  EXPECT_TRUE(suite.evaluation[0].same_kind({64, 4, 0, 4, 2, "interleaved"}));
+  EXPECT_TRUE(suite.evaluation[1].same_kind(suite.task.segments[0]));
+  EXPECT_FALSE(suite.evaluation[0].same_kind(suite.evaluation[1]));
+  EXPECT_EQ(dump(load(dump(suite))), dump(suite));
+  const RunConfig run = run_config(suite, suite.models[0], 1e-3);
+  EXPECT_TRUE(differences(run, load_run_config(files.write("run.yaml", dump(run)), {})).empty());
+  EXPECT_EQ(
+      error(text + cells, false, {"evaluation.1.pairs=16"}),
+      "--set evaluation.1.pairs=16: evaluation.1.pairs: 32 bindings and 16 questions take 96 tokens, which "
+      "do "
+      "not fit in length 64; expected 2 * (pairs + rewrites * rewritten) + 2 * pairs of at most the length");
+  EXPECT_EQ(dump(load(good + grid)).find("rewrites"), std::string::npos) << "mqar has none";
+}
+
 TEST_F(Suite, FaultsAreNamed) {
   EXPECT_EQ(error(good + grid, true), "s.yaml: the suite has no quick: map; run it without --quick");
   EXPECT_EQ(error(good + grid + "quick: yes\n"),
@@ -98,7 +120,9 @@ TEST_F(Suite, FaultsAreNamed) {
   EXPECT_EQ(error(good + grid, false, {"models.1.mixer.1.preset=kata_m5"}),
             "--set models.1.mixer.1.preset=kata_m5: models.1.mixer.1.preset: expected one of softmax, "
             "linear_orthant, "
-            "linear_lorentz, kata_m1, kata_m2, kata_m4, kata_s2, kata_s4, found 'kata_m5'; did you mean "
+            "linear_lorentz, kata_m1, kata_m2, kata_m4, kata_s2, kata_s4, hermitian_kata, quaternionic_kata, "
+            "gatedkata_m1, gatedkata_m2, deltakata_m1, deltakata_m2, gateddeltakata_m1, gateddeltakata_m2, "
+            "deltanet, gated_deltanet, mamba2, found 'kata_m5'; did you mean "
             "'kata_m1'?");
   EXPECT_EQ(error(good + grid, false, {"model.layers=3"}),
             "s.yaml:5:27: models.1.mixer: a list of 2 mixers for 3 layers; give one per layer, or a single "

@@ -61,11 +61,11 @@ CellScore score_of(LanguageModel& model, const GridCell& cell) {
 // second.
 TEST(Metric, ByHand) {
   const GridCell cell{{16, 2, 2, vocab, 7}};
-  const MqarData data(cell.spec);
+  const auto data = make_examples(cell.spec);
   std::vector<int32_t> rows[2], targets(16);
   for (int64_t row = 0; row < 2; ++row) {
     rows[row].resize(16);
-    data.render(row, rows[row].data(), targets.data());
+    data->render(row, rows[row].data(), targets.data());
   }
   const auto key = [&](int row, int pair) { return rows[row][static_cast<size_t>(2 * pair)]; };
   const auto value = [&](int row, int pair) { return rows[row][static_cast<size_t>(2 * pair + 1)]; };
@@ -76,7 +76,7 @@ TEST(Metric, ByHand) {
     answers[static_cast<size_t>(key(row, pair))] = value(row, pair);
   TableModel table(answers);
   const CellScore score = score_of(table.model, cell);
-  EXPECT_DOUBLE_EQ(score.accuracy, (1.0 + 0.5) / 2);
+  EXPECT_DOUBLE_EQ(score.headline(), (1.0 + 0.5) / 2);
   EXPECT_EQ(score.examples, 2);
   // The normed one-hot vector has the entry sqrt(48): that is the logit of the answer, all others are 0.
   const double big = std::sqrt(48.0), total = std::exp(big) + vocab - 1;
@@ -90,11 +90,11 @@ TEST(Metric, OverSeveralSlices) {
   ASSERT_NE(700 % slice_examples(cell), 0);
   std::vector<int64_t> answers(vocab);
   for (int64_t i = 0; i < vocab; ++i) answers[static_cast<size_t>(i)] = vocab / 2 + i % (vocab / 2);
-  const MqarData data(cell.spec);
+  const auto data = make_examples(cell.spec);
   std::vector<int32_t> inputs(32), targets(32);
   double right = 0;
   for (int64_t row = 0; row < 700; ++row) {
-    data.render(row, inputs.data(), targets.data());
+    data->render(row, inputs.data(), targets.data());
     for (size_t t = 0; t < 32; ++t)
       right += targets[t] >= 0 && answers[static_cast<size_t>(inputs[t])] == targets[t];
   }
@@ -107,7 +107,36 @@ TEST(Metric, OverSeveralSlices) {
   EXPECT_EQ(seen, 700);
   EXPECT_EQ(slices, 2);
   EXPECT_EQ(score.examples, 700);
-  EXPECT_NEAR(score.accuracy, right / 2800, 1e-12);
+  EXPECT_NEAR(score.headline(), right / 2800, 1e-12);
+}
+
+// Answers of later slices are held against their own examples.
+TEST(Metric, OverwriteOverSeveralSlices) {
+  const GridCell cell{{32, 3, 700, vocab, 11, "overwrite", 2, 2, "interleaved"}};
+  ASSERT_LT(slice_examples(cell), 700);
+  std::vector<int64_t> answers(vocab);
+  for (int64_t i = 0; i < vocab; ++i) answers[static_cast<size_t>(i)] = vocab / 2 + i % (vocab / 2);
+  const auto data = make_examples(cell.spec);
+  std::vector<Question> questions;
+  double latest = 0, stale = 0, untouched = 0;
+  for (int64_t row = 0; row < 700; ++row) {
+    data->questions(row, questions);
+    for (const Question& q : questions) {
+      const int64_t answer = answers[static_cast<size_t>(q.key)];
+      if (q.values.size() == 1)
+        untouched += answer == q.values[0];
+      else
+        latest += answer == q.values[2], stale += answer == q.values[0] || answer == q.values[1];
+    }
+  }
+  ASSERT_GT(latest, 20);
+  ASSERT_GT(untouched, 10);
+  TableModel table(answers);
+  const CellScore score = score_of(table.model, cell);
+  EXPECT_EQ(score.examples, 700);
+  EXPECT_NEAR(score.metric("latest_acc"), latest / 1400, 1e-12);
+  EXPECT_NEAR(score.metric("stale_rate"), stale / 1400, 1e-12);
+  EXPECT_NEAR(score.metric("untouched_acc"), untouched / 700, 1e-12);
 }
 
 TEST(Metric, StopsBetweenSlices) {
@@ -130,7 +159,7 @@ TEST(Metric, ThreadCountChangesNoBit) {
   set_thread_count(2);
   const CellScore two = score_of(table.model, cell);
   set_thread_count(before);
-  EXPECT_EQ(one.accuracy, two.accuracy);
+  EXPECT_EQ(one.headline(), two.headline());
   EXPECT_EQ(one.loss, two.loss);
 }
 

@@ -16,7 +16,7 @@ RateResult rate(double learning_rate, std::vector<std::optional<CellScore>> scor
   return result;
 }
 CellScore accuracy(double value) {
-  return {value, 0.5, 100};
+  return {{{"accuracy", value}}, 0.5, 100};
 }
 
 SuiteResults sample() {
@@ -68,6 +68,37 @@ TEST(Results, Table) {
   results.models[0].rates = {rate(1e-3, {std::nullopt, std::nullopt, std::nullopt})};
   results.models[0].rates[0].trouble = "diverged";
   EXPECT_EQ(result_table(results).rows[1][1], "failed");
+}
+
+// Of overwrite the table shows two rates a cell; by number of rewrites they are weighted by questions.
+TEST(Results, TableOfOverwrite) {
+  SuiteResults results = sample();
+  results.suite.task.name = "overwrite";
+  results.grid.clear();
+  for (const auto& [rewrites, rewritten] : {std::pair{1, 4}, {2, 4}, {2, 1}})
+    results.grid.push_back({{64, 4, 100, 512, 1, "overwrite", rewrites, rewritten, "block"}, rewrites == 1});
+  const auto cell = [](double latest, double stale) {
+    return CellScore{{{"latest_acc", latest}, {"stale_rate", stale}}, 0.5, 100};
+  };
+  ModelResult& model = results.models[0];
+  // The stale rate has no say in which rate is best.
+  model.rates = {rate(1e-3, {cell(0.5, 0.5), cell(0.25, 0.75), cell(0.25, 0.75)}),
+                 rate(3e-3, {cell(0.75, 0), cell(0.5, 0.125), cell(0, 1)})};
+  const ResultTable table = result_table(results);
+  EXPECT_EQ(table.rows[0], (std::vector<std::string>{"model", "64x4r1*", "64x4r2", "64x4r2u1", "state@64",
+                                                     "parameters", "lr", "train s"}));
+  EXPECT_EQ(table.rows[1], (std::vector<std::string>{"kata_m1", "0.750/0.000", "0.500/0.125", "0.000/1.000",
+                                                     "999", "1,234,567", "0.003", "1.2"}));
+  const std::string text = table_text(table);
+  for (const char* part :
+       {"latest accuracy/stale rate", "r1 0.500/0.500, r2 0.333/0.667",
+        "64x4r1 0.125/0.125, 64x4r2 0.083/0.167, 64x4r2u1 0.167/0.333", "best mean latest accuracy"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in " << text;
+  const auto json = to_json(results);
+  const auto& by_rewrites = json.at("models").at("kata_m1").at("by_rewrites");
+  EXPECT_EQ(by_rewrites.at("1").at("latest_acc"), 0.75);
+  EXPECT_DOUBLE_EQ(by_rewrites.at("2").at("latest_acc"), (4 * 0.5 + 0) / 5);
+  EXPECT_DOUBLE_EQ(by_rewrites.at("2").at("stale_rate"), (4 * 0.125 + 1) / 5);
 }
 
 TEST(Results, JsonHoldsNoNumberThatIsNone) {

@@ -1,5 +1,7 @@
 #include "eval/suite_files.h"
 
+#include <set>
+
 #include "config/capacity_config.h"
 #include "eval/tiny_suite.h"
 #include "support/errors.h"
@@ -60,6 +62,23 @@ TEST(SuiteFiles, TheFullRecallSuiteIsThePublishedMixture) {
   EXPECT_EQ(tokens * suite.train.epochs / 1'000'000, 778);
   EXPECT_EQ(suite.models.size(), 8u);
   EXPECT_EQ(suite.model.vocab, 8192);
+}
+
+// Trained at 256 tokens at most, read to 4096 after one, two and four rewrites.
+TEST(SuiteFiles, TheFullOverwriteSuite) {
+  const SuiteConfig suite =
+      load_suite_config(std::string(KATA_SOURCE_DIR) + "/configs/suites/overwrite.yaml", false, {});
+  EXPECT_EQ(suite.task.longest(), 256);
+  const std::vector<GridCell> grid = grid_of(suite);
+  std::set<std::pair<int64_t, int64_t>> kinds;
+  for (const GridCell& cell : grid) kinds.emplace(cell.spec.length, cell.spec.rewrites);
+  for (const int64_t length : {256, 1024, 4096})
+    for (const int64_t rewrites : {1, 2, 4}) EXPECT_TRUE(kinds.contains({length, rewrites}));
+  EXPECT_EQ(grid[0].name(), "256x32r1u16");
+  EXPECT_TRUE(grid[0].trained);
+  EXPECT_EQ(grid[3].name(), "256x32r2u16-interleaved");
+  EXPECT_FALSE(grid[3].trained);
+  EXPECT_EQ(grid[0].detail(), "32 r1");
 }
 
 }  // namespace

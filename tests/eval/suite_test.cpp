@@ -279,6 +279,66 @@ TEST(Suite, WritesStrictJsonAndAReport) {
   }
 }
 
+// The same life with the other task: trained, read, kept, read again, reported.
+TEST(OverwriteSuite, FromTrainingToReport) {
+  TinySuite tiny(test::tiny_overwrite);
+  const SuiteResults results = tiny.run();
+  ASSERT_TRUE(results.complete());
+  EXPECT_TRUE(tiny.says("kata_m1 lr 0.01: trained in")) << tiny.printed;
+  EXPECT_TRUE(tiny.says("latest accuracy 16x2r1u1 0.")) << tiny.printed;
+  const auto times = tiny.training_times();
+  EXPECT_EQ(scores(tiny.run()), scores(results)) << "what was kept is what was read";
+  EXPECT_TRUE(tiny.says("kata_m1 lr 0.01: kept from before: latest accuracy 16x2r1u1 ")) << tiny.printed;
+  EXPECT_EQ(tiny.training_times(), times);
+
+  const auto json = to_json(results);
+  EXPECT_EQ(json.at("grid").at(0).at("name"), "16x2r1u1");
+  EXPECT_EQ(json.at("grid").at(0).at("in_distribution"), true);
+  EXPECT_EQ(json.at("grid").at(1).at("name"), "32x2r2");
+  EXPECT_EQ(json.at("grid").at(1).at("rewritten"), 2);
+  EXPECT_EQ(json.at("grid").at(1).at("layout"), "block");
+  EXPECT_EQ(json.at("grid").at(1).at("in_distribution"), false);
+  EXPECT_EQ(json.at("config").at("task").at("segments").at(1).at("rewritten"), 2) << "resolved";
+  for (const auto& [name, cells] : json.at("results").items()) {
+    for (const auto& [cell, score] : cells.items()) {
+      const double sum = score.at("latest_acc").get<double>() + score.at("stale_rate").get<double>() +
+                         score.at("other_key_rate").get<double>() + score.at("junk_rate").get<double>();
+      EXPECT_NEAR(sum, 1, 1e-12) << name << " " << cell;
+    }
+    EXPECT_TRUE(cells.at("16x2r1u1").contains("untouched_acc"));
+    EXPECT_FALSE(cells.at("32x2r2").contains("untouched_acc")) << "all keys are rewritten";
+    const auto& by_rewrites = json.at("models").at(name).at("by_rewrites");
+    for (const auto& [rewrites, cell] : {std::pair{"1", "16x2r1u1"}, {"2", "32x2r2"}})
+      EXPECT_EQ(by_rewrites.at(rewrites).at("stale_rate"), cells.at(cell).at("stale_rate"));
+  }
+
+  make_directories(tiny.output());
+  write_results(results, tiny.output(), "");
+  const std::string report = file_bytes(tiny.output() + "/report.html");
+  for (const char* text :
+       {"Latest accuracy against length", "Stale rate against length", "Stale rate against state",
+        ">stale rate</text>", "2 r2", "rewritten: 1, layout: block"})
+    EXPECT_NE(report.find(text), std::string::npos) << text;
+}
+
+TEST(OverwriteSuite, ANumberOfRewritesIsAnotherCell) {
+  TinySuite tiny(test::tiny_overwrite);
+  tiny.run();
+  auto changes = test::tiny_overwrite;
+  changes.back() =
+      "evaluation=[{length: 16, pairs: 2, rewritten: 1, rewrites: 2, examples: 30}, "
+      "{length: 32, pairs: 2, rewrites: 2, layout: interleaved, examples: 10}]";
+  tiny.set(changes);
+  const SuiteResults other = tiny.run();
+  EXPECT_TRUE(tiny.says("0 trainings of 9 steps and 4 readings")) << tiny.printed;
+  EXPECT_EQ(other.grid[0].name(), "16x2r2u1");
+  EXPECT_EQ(other.grid[1].name(), "32x2r2-interleaved");
+  changes.back() = "evaluation=[{length: 16, pairs: 2, examples: 30}, {length: 16, pairs: 2, examples: 3}]";
+  tiny.set(changes);
+  EXPECT_TRUE(test::fails_with(ExitCode::usage, {"two cells of length 16 with 2 pairs (16x2r1)"},
+                               [&] { check_suite(tiny.suite); }));
+}
+
 TEST(Checkpoint, OfASuiteIsReadLikeAnyOther) {
   TinySuite tiny;
   const SuiteResults trained = tiny.run();
@@ -290,7 +350,7 @@ TEST(Checkpoint, OfASuiteIsReadLikeAnyOther) {
   EXPECT_TRUE(read.complete());
   ASSERT_EQ(read.models.size(), 1u);
   for (size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(read.models[0].best()->scores[i]->accuracy, trained.models[1].best()->scores[i]->accuracy);
+    EXPECT_EQ(read.models[0].best()->scores[i]->headline(), trained.models[1].best()->scores[i]->headline());
     EXPECT_EQ(read.models[0].best()->scores[i]->loss, trained.models[1].best()->scores[i]->loss);
   }
   EXPECT_EQ(read.models[0].parameters, trained.models[1].parameters);

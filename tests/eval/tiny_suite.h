@@ -29,6 +29,13 @@ train: {steps: 9, batch: 8, learning_rates: [1e-2], seed: 3}
 optimizer: {schedule: cosine}
 )";
 
+// Changes that make it a suite of the task overwrite.
+inline const std::vector<std::string> tiny_overwrite = {
+    "task={name: overwrite, vocab: 48, segments: [{length: 16, pairs: 2, rewritten: 1, examples: 20}, "
+    "{length: 24, pairs: 2, rewrites: 2, examples: 9}]}",
+    "evaluation=[{length: 16, pairs: 2, rewritten: 1, examples: 30}, "
+    "{length: 32, pairs: 2, rewrites: 2, examples: 10}]"};
+
 inline std::string file_bytes(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};

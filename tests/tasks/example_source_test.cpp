@@ -1,7 +1,9 @@
-#include "tasks/mqar_source.h"
+#include "tasks/example_source.h"
 
 #include "base/parallel.h"
 #include "support/errors.h"
+#include "tasks/mqar.h"
+#include "tasks/sources.h"
 
 namespace kata {
 namespace {
@@ -18,9 +20,9 @@ TaskConfig task_of(std::vector<TaskSegment> segments) {
 
 const std::vector<TaskSegment> three = {{16, 2, 10}, {64, 8, 5}, {32, 4, 8}};
 
-TEST(MqarSource, SeedsFollowTheTask) {
+TEST(ExampleSource, SeedsFollowTheTask) {
   const TaskConfig task = task_of(three);
-  const auto train = mqar_train_specs(task), test = mqar_test_specs(task, mqar_validation_grid(task));
+  const auto train = train_specs(task), test = test_specs(task, validation_grid(task));
   const auto seeds = segment_seeds(123, 3, 3);
   ASSERT_EQ(train.size(), 3u);
   ASSERT_EQ(test.size(), 3u);
@@ -34,14 +36,14 @@ TEST(MqarSource, SeedsFollowTheTask) {
     EXPECT_EQ(test[i].vocab, 512);
   }
   // A grid of its own draws from where the training seeds end.
-  const auto grid = mqar_test_specs(task, {{128, 2, 3}});
+  const auto grid = test_specs(task, {{128, 2, 3}});
   EXPECT_EQ(grid.at(0).seed, seeds.test[0]);
   EXPECT_EQ(grid.at(0).length, 128);
 }
 
-TEST(MqarSource, SetsComeInOrderAndEveryExampleOnceAnEpoch) {
-  const auto specs = mqar_train_specs(task_of(three));
-  MqarSource source(specs, 4);
+TEST(ExampleSource, SetsComeInOrderAndEveryExampleOnceAnEpoch) {
+  const auto specs = train_specs(task_of(three));
+  ExampleSource source(specs, 4);
   // ceil(10 / 4) + ceil(5 / 4) + ceil(8 / 4)
   EXPECT_EQ(source.steps_per_epoch(), 3 + 2 + 2);
   EXPECT_EQ(source.vocab(), 512);
@@ -52,8 +54,8 @@ TEST(MqarSource, SetsComeInOrderAndEveryExampleOnceAnEpoch) {
 
   int64_t step = 0;
   Batch batch;
-  for (const MqarSpec& spec : specs) {
-    const MqarData data(spec);
+  for (const ExampleSpec& spec : specs) {
+    const auto data = make_examples(spec);
     std::vector<int32_t> inputs(static_cast<size_t>(spec.length)), targets(inputs.size());
     for (int64_t row = 0; row < spec.examples; row += 4, ++step) {
       source.fill(step, batch);
@@ -63,7 +65,7 @@ TEST(MqarSource, SetsComeInOrderAndEveryExampleOnceAnEpoch) {
       ASSERT_EQ(static_cast<int64_t>(batch.inputs.size()), batch.shape.tokens());
       ASSERT_EQ(batch.targets.size(), batch.inputs.size());
       for (int64_t r = 0; r < rows; ++r) {
-        data.render(row + r, inputs.data(), targets.data());
+        data->render(row + r, inputs.data(), targets.data());
         EXPECT_TRUE(std::equal(inputs.begin(), inputs.end(), batch.inputs.begin() + r * spec.length));
         EXPECT_TRUE(std::equal(targets.begin(), targets.end(), batch.targets.begin() + r * spec.length));
       }
@@ -72,12 +74,12 @@ TEST(MqarSource, SetsComeInOrderAndEveryExampleOnceAnEpoch) {
   EXPECT_EQ(step, source.steps_per_epoch());
 }
 
-TEST(MqarSource, EveryEpochIsTheSameInAnyOrder) {
-  const auto specs = mqar_train_specs(task_of(three));
+TEST(ExampleSource, EveryEpochIsTheSameInAnyOrder) {
+  const auto specs = train_specs(task_of(three));
   set_thread_count(2);
-  MqarSource a(specs, 4);
+  ExampleSource a(specs, 4);
   set_thread_count(1);
-  MqarSource b(specs, 4);
+  ExampleSource b(specs, 4);
   Batch x, y;
   for (int64_t step = 6; step >= 0; --step) {
     a.fill(step, x);
@@ -88,23 +90,47 @@ TEST(MqarSource, EveryEpochIsTheSameInAnyOrder) {
   }
 }
 
-TEST(MqarSource, LargestCountsTokensNotLengths) {
+TEST(ExampleSource, LargestCountsTokensNotLengths) {
   // 2 examples of 64 are fewer tokens than 8 of 32.
-  MqarSource source(mqar_train_specs(task_of({{64, 8, 2}, {32, 4, 100}})), 8);
+  ExampleSource source(train_specs(task_of({{64, 8, 2}, {32, 4, 100}})), 8);
   EXPECT_EQ(source.largest(), (BatchShape{8, 32}));
 }
 
-TEST(MqarSource, RefusesImpossibleTasks) {
-  EXPECT_TRUE(fails_with(ExitCode::usage, {"no segments"}, [] { MqarSource source({}, 4); }));
-  EXPECT_TRUE(fails_with(ExitCode::usage, {"even"}, [] { mqar_train_specs(task_of({{15, 2, 4}})); }));
-  EXPECT_TRUE(fails_with(ExitCode::usage, {"4 * pairs"}, [] {
-    mqar_test_specs(task_of(three), {{16, 5, 4}});
-  }));
+// The other task through the same door, as a run asks for it.
+TEST(ExampleSource, OfARunOnOverwrite) {
+  RunConfig run;
+  run.data.task = task_of({{32, 4, 10, 2, 2, "block"}, {64, 5, 6, 1, 5, "interleaved"}});
+  run.data.task->name = "overwrite";
+  run.train.sequence = 64;
+  run.train.batch_tokens = 4 * 64;
+  const auto source = make_train_source(run), held_out = make_validation_source(run);
+  EXPECT_EQ(source->steps_per_epoch(), 3 + 2);
+  EXPECT_EQ(held_out->steps_per_epoch(), 2 + 2);
+  EXPECT_EQ(source->vocab(), 512);
+  const auto seeds = segment_seeds(123, 2, 2);
+  const auto expected = make_examples({64, 5, 6, 512, seeds.train[1], "overwrite", 1, 5, "interleaved"});
+  Batch batch;
+  source->fill(3, batch);
+  ASSERT_EQ(batch.shape, (BatchShape{4, 64}));
+  std::vector<int32_t> inputs(64), targets(64);
+  for (int64_t row = 0; row < 4; ++row) {
+    expected->render(row, inputs.data(), targets.data());
+    EXPECT_TRUE(std::equal(inputs.begin(), inputs.end(), batch.inputs.begin() + row * 64));
+    EXPECT_TRUE(std::equal(targets.begin(), targets.end(), batch.targets.begin() + row * 64));
+  }
+  held_out->fill(0, batch);
+  EXPECT_EQ(batch.shape, (BatchShape{4, 32}));
+}
+
+TEST(ExampleSource, RefusesImpossibleTasks) {
+  EXPECT_TRUE(fails_with(ExitCode::usage, {"no segments"}, [] { ExampleSource source({}, 4); }));
+  EXPECT_TRUE(fails_with(ExitCode::usage, {"even"}, [] { train_specs(task_of({{15, 2, 4}})); }));
+  EXPECT_TRUE(fails_with(ExitCode::usage, {"4 * pairs"}, [] { test_specs(task_of(three), {{16, 5, 4}}); }));
   EXPECT_TRUE(fails_with(ExitCode::usage, {"larger than the length"}, [] {
-    mqar_train_specs(task_of({{512, 2, 4}}));
+    train_specs(task_of({{512, 2, 4}}));
   }));
   EXPECT_TRUE(fails_with(ExitCode::usage, {"512 and 600"}, [] {
-    MqarSource source({{16, 2, 4, 512, 0}, {16, 2, 4, 600, 0}}, 4);
+    ExampleSource source({{16, 2, 4, 512, 0}, {16, 2, 4, 600, 0}}, 4);
   }));
 }
 
