@@ -16,6 +16,7 @@ const std::vector<BenchCase>& bench_cases() {
       {"l2norm", bench_l2norm},
       {"linear_attention", bench_linear_attention},
       {"matmul", bench_matmul},
+      {"mixers", bench_mixers},
       {"rmsnorm", bench_rmsnorm},
       {"rope", bench_rope},
       {"short_conv", bench_short_conv},

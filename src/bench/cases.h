@@ -1,4 +1,4 @@
-// One function per op; bench_cases() lists them.
+// One function per op, and one for the mixers side by side; bench_cases() lists them.
 #pragma once
 
 #include "bench/bench.h"
@@ -17,6 +17,7 @@ void bench_head_sum(Bench& bench);
 void bench_l2norm(Bench& bench);
 void bench_linear_attention(Bench& bench);
 void bench_matmul(Bench& bench);
+void bench_mixers(Bench& bench);
 void bench_rmsnorm(Bench& bench);
 void bench_rope(Bench& bench);
 void bench_short_conv(Bench& bench);

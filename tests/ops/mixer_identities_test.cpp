@@ -252,7 +252,27 @@ TEST(MixerIdentity, RotaryPositionsMakeScoresRelative) {
 TEST(MixerIdentity, RotaryPositionsDoNotMakeTheseScoresRelative) {
   expect_relative({MapKind::orthant, 8, 1}, {8, 1, 8}, false);
   expect_relative(psd_sum(8, 2), {8, 1, 8}, false);                  // groups of different frequencies
-  expect_relative({MapKind::quaternionic, 8, 1}, {8, 1, 8}, false);  // likewise the pairs of a quaternion
+  expect_relative({MapKind::quaternionic, 8, 1}, {8, 1, 8, 10000, 2}, true);
+  expect_relative({MapKind::quaternionic, 8, 1}, {8, 1, 8}, false);  // its pairs need one frequency
+}
+
+// d = d_v = 1: a score of the psd family is sigma^2 q^2 k^2, so that q and sigma cancel in a normalised read.
+TEST(MixerIdentity, OneCoordinateIsAnAverageWeightedBySquares) {
+  for (const FeatureMap& map : {psd(1, 1), psd_sum(1, 1)}) {
+    LinearProblem p = {map, Read::normalised, 1, 40, 1, 1, 1, 1, true, false};
+    const auto in = test::random_inputs(p, 1);
+    std::vector<double> expected;
+    double numerator = 0, mass = 0;
+    for (size_t t = 0; t < 40; ++t) {
+      const double keep = std::exp(in.log_decay[t]), weight = in.k[t] * in.k[t];
+      numerator = keep * numerator + weight * in.v[t];
+      mass = keep * mass + weight;
+      expected.push_back(numerator / mass);
+    }
+    for (const FormChoice& form : additive_forms)
+      EXPECT_TRUE(close(test::run_form<double>(p, form, in, test::forward_only).o, expected, 1e-13))
+          << name_of(form);
+  }
 }
 
 }  // namespace
