@@ -20,7 +20,8 @@ void check_training(const SuiteConfig& suite, const Origins& origins) {
                    suite.task.longest(), most_tokens);
   if (train.learning_rates.empty()) origins.reject("train.learning_rates", "empty; give at least one rate");
   for (const double rate : train.learning_rates)
-    check_optimizer(suite.optimizer, rate, suite.steps(), origins);
+    for (const SuiteModel& model : suite.models)
+      check_optimizer(suite.optimizer, rate, suite.steps(model), origins);
 }
 
 SuiteConfig read_suite(const YamlNode& root, const std::string& path) {
@@ -88,7 +89,7 @@ RunConfig run_config(const SuiteConfig& suite, const SuiteModel& model, double l
   run.model = suite.model;
   run.model.mixers = model.mixers;
   run.data.task = suite.task;
-  run.train.steps = suite.steps();
+  run.train.steps = suite.steps(model);
   run.train.sequence = suite.task.longest();
   run.train.batch_tokens = suite.train.batch * run.train.sequence;
   run.train.seed = suite.train.seed;

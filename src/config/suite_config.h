@@ -11,10 +11,12 @@ namespace kata {
 struct SuiteModel {
   std::string name;                 // row of the report, unique in the suite
   std::vector<MixerConfig> mixers;  // resolved to one per layer
+  int64_t steps = 0;                // 0 = as many as the others
 
   template <class Visitor>
   void visit(Visitor& v) {
     v.required("name", name, text(), "row of the report");
+    v.field("steps", steps, at_least(0), "optimizer steps of this model; 0 = those of train");
     v.one_or_list("mixer", mixers, "one mixer for all layers, or a list with one per layer");
   }
 };
@@ -87,6 +89,7 @@ struct SuiteConfig {
   }
 
   int64_t steps() const;  // of one training run: train.steps, or epochs over the segments
+  int64_t steps(const SuiteModel& model) const { return model.steps != 0 ? model.steps : steps(); }
 };
 
 // As load_run_config. With `quick`, the file's `quick:` map (same keys) is laid over it; an error if there is

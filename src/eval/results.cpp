@@ -240,6 +240,10 @@ ResultTable result_table(const SuiteResults& results) {
   table.notes = is_overwrite(results) ? overwrite_notes(results.grid, marked) : recall_notes(marked);
   table.notes.push_back(
       "state@L: numbers that L tokens leave in all layers' states, mass included, convolution windows aside");
+  for (const SuiteModel& model : results.suite.models)
+    if (model.steps != 0 && results.checkpoint.empty())
+      table.notes.push_back(fmt::format("{}: trained for {} steps, where the others have {} unless said here",
+                                        model.name, model.steps, results.suite.steps()));
   const bool choice = std::any_of(results.models.begin(), results.models.end(),
                                   [](const ModelResult& model) { return model.rates.size() > 1; });
   if (choice)

@@ -24,7 +24,7 @@ struct Model {
 // Expected seconds of what is left, and its largest piece.
 struct Work {
   double seconds = 0, largest = 0;
-  int64_t trainings = 0, readings = 0;
+  int64_t trainings = 0, steps = 0, readings = 0;
 
   void add(double piece, double pieces) {
     seconds += piece * pieces;
@@ -51,7 +51,9 @@ Work work_left(const SuiteConfig& suite, const std::vector<Model>& models, const
     for (const Cell& cell : model.rates) {
       if (!has_work(cell, grid)) continue;
       if (!cell.trained()) {
-        work.seconds += order.seconds(model.cost, cell.step(), suite.steps());
+        const int64_t steps = suite.steps(model.config);
+        work.seconds += order.seconds(model.cost, cell.step(), steps);
+        work.steps += steps - cell.step();
         for (const double step : model.cost.step) work.largest = std::max(work.largest, step);
         ++work.trainings;
       }
@@ -61,10 +63,10 @@ Work work_left(const SuiteConfig& suite, const std::vector<Model>& models, const
   return work;
 }
 
-std::string estimate_text(const SuiteConfig& suite, bool quick, const Work& work) {
+std::string estimate_text(bool quick, const Work& work) {
   const std::string left =
-      fmt::format("estimate: about {} on {} threads for {} trainings of {} steps and {} readings",
-                  human_seconds(work.seconds), thread_count(), work.trainings, suite.steps(), work.readings);
+      fmt::format("estimate: about {} on {} threads for {} trainings ({} steps in all) and {} readings",
+                  human_seconds(work.seconds), thread_count(), work.trainings, work.steps, work.readings);
   return quick ? left
                : left +
                      "; --quick runs a small version in minutes; what is finished is kept, the same command "
@@ -153,7 +155,7 @@ SuiteResults run_suite(const SuiteConfig& suite, bool quick, const std::string& 
   }
   if (monitor.stop() == Stop::none) {
     const Work work = work_left(suite, models, order, grid);
-    if (work.trainings + work.readings > 0) monitor.note(estimate_text(suite, quick, work));
+    if (work.trainings + work.readings > 0) monitor.note(estimate_text(quick, work));
     std::unique_ptr<ExampleSource> source;
     if (work.trainings > 0)
       source = std::make_unique<ExampleSource>(train_specs(suite.task), suite.train.batch);

@@ -43,6 +43,9 @@ TEST_F(Suite, ResolvesItsModelsAndLength) {
   EXPECT_EQ(suite.model.vocab, 8192);
   EXPECT_EQ(suite.steps(), 3 * (4 + 1));  // the last batch of a segment may be short
   EXPECT_EQ(load(good + grid + "train: {steps: 7}\n").steps(), 7);
+  const SuiteConfig longer = load(good + grid, false, {"models.1.steps=1000", "train.steps=7"});
+  EXPECT_EQ(run_config(longer, longer.models[0], 1e-3).train.steps, 7);
+  EXPECT_EQ(run_config(longer, longer.models[1], 1e-3).train.steps, 1000);
   EXPECT_EQ(load(dump(suite)).models[1].mixers[1].conv, 4);
   EXPECT_EQ(dump(load(dump(suite))), dump(suite));
 }

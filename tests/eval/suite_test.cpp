@@ -54,7 +54,7 @@ TEST(Suite, TrainsAndReadsEveryModel) {
   EXPECT_EQ(results.models[0].state_entries, (std::vector<int64_t>{2 * 2 * 8 * 16, 2 * 2 * 8 * 32}));
   EXPECT_EQ(results.models[1].state_entries, (std::vector<int64_t>{2 * 36 * 9, 2 * 36 * 9}));
   EXPECT_TRUE(tiny.says("estimate: about ")) << tiny.printed;
-  EXPECT_TRUE(tiny.says("2 trainings of 9 steps and 4 readings; --quick")) << tiny.printed;
+  EXPECT_TRUE(tiny.says("2 trainings (18 steps in all) and 4 readings; --quick")) << tiny.printed;
   EXPECT_TRUE(tiny.says("ETA")) << tiny.printed;
   EXPECT_TRUE(tiny.says("kata_m1 lr 0.01: trained in")) << tiny.printed;
 }
@@ -99,7 +99,7 @@ TEST(Suite, AnotherGridIsReadWithoutTraining) {
   EXPECT_EQ(tiny.training_times(), times);
   EXPECT_TRUE(other.complete());
   EXPECT_EQ(other.models[1].rates[0].scores[1]->examples, 12);
-  EXPECT_TRUE(tiny.says("0 trainings of 9 steps and 2 readings")) << tiny.printed;
+  EXPECT_TRUE(tiny.says("0 trainings (0 steps in all) and 2 readings")) << tiny.printed;
   const auto record = nlohmann::json::parse(file_bytes(tiny.files("cell.json").at(0)));
   EXPECT_EQ(record.at("scores").size(), 3u) << "one was there, it is not read twice";
   // The first grid's scores are still there.
@@ -109,7 +109,7 @@ TEST(Suite, AnotherGridIsReadWithoutTraining) {
   // The seed of a cell follows from its place: elsewhere it has other examples.
   tiny.set({"evaluation=[{length: 32, pairs: 4, examples: 10}, {length: 16, pairs: 2, examples: 30}]"});
   tiny.run();
-  EXPECT_TRUE(tiny.says("0 trainings of 9 steps and 4 readings")) << tiny.printed;
+  EXPECT_TRUE(tiny.says("0 trainings (0 steps in all) and 4 readings")) << tiny.printed;
 }
 
 TEST(Suite, WhatChangesTheWeightsIsTrainedAnew) {
@@ -208,7 +208,7 @@ TEST(Suite, DamagedScoresAreReadAnew) {
     const SuiteResults again = tiny.run();
     EXPECT_TRUE(tiny.says("cell.json: ")) << tiny.printed;
     EXPECT_TRUE(tiny.says("its scores are read anew")) << tiny.printed;
-    EXPECT_TRUE(tiny.says("0 trainings of 9 steps and 2 readings")) << tiny.printed;
+    EXPECT_TRUE(tiny.says("0 trainings (0 steps in all) and 2 readings")) << tiny.printed;
     EXPECT_EQ(scores(again), scores(first));
     EXPECT_EQ(file_bytes(path), good);
   }
@@ -330,7 +330,7 @@ TEST(OverwriteSuite, ANumberOfRewritesIsAnotherCell) {
       "{length: 32, pairs: 2, rewrites: 2, layout: interleaved, examples: 10}]";
   tiny.set(changes);
   const SuiteResults other = tiny.run();
-  EXPECT_TRUE(tiny.says("0 trainings of 9 steps and 4 readings")) << tiny.printed;
+  EXPECT_TRUE(tiny.says("0 trainings (0 steps in all) and 4 readings")) << tiny.printed;
   EXPECT_EQ(other.grid[0].name(), "16x2r2u1");
   EXPECT_EQ(other.grid[1].name(), "32x2r2-interleaved");
   changes.back() = "evaluation=[{length: 16, pairs: 2, examples: 30}, {length: 16, pairs: 2, examples: 3}]";
