@@ -1,5 +1,6 @@
 // katagen: samples text from a checkpoint, token by token, in memory that does not grow with the length.
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -70,21 +71,26 @@ ExitCode generate(const Options& options) {
   const auto tokenizer = make_tokenizer(loaded.config().data.tokenizer);
   const int64_t vocab = loaded.model().config().vocab;
   const std::string text = options.prompt_file.empty() ? options.prompt : read_file(options.prompt_file);
-  const std::vector<int32_t> prompt = prompt_tokens(text, *tokenizer, vocab);
+  std::vector<int32_t> prompt = prompt_tokens(text, *tokenizer, vocab);
 
+  // A document is not seen from the next one, as in training.
+  const int64_t document_token = loaded.config().data.document_token;
+  const auto last = std::find(prompt.rbegin(), prompt.rend(), document_token);
+  if (last != prompt.rend()) prompt.erase(prompt.begin(), last.base() - 1);
   Generator generator(loaded.model(), static_cast<int64_t>(prompt.size()) + options.tokens);
   logger().debug("state and scratch: {}", human_bytes(generator.memory()));
   Sampler sampler(options.sampling);
   StepTimer timer(options.timing);
   const float* logits = generator.start({prompt});
-  std::fputs(options.prompt_file.empty() ? options.prompt.c_str() : read_file(options.prompt_file).c_str(),
-             stdout);
+  std::fwrite(text.data(), 1, text.size(), stdout);
   catch_interrupts();
   for (int64_t i = 0; i < options.tokens && !interrupted(); ++i) {
     const int32_t token = sampler.next(logits, vocab);
     const std::string piece = tokenizer->decode({token});
     if (std::fwrite(piece.data(), 1, piece.size(), stdout) != piece.size()) break;  // reported at exit
-    if (i + 1 < options.tokens) logits = generator.feed({token});
+    if (token == document_token) generator.reset();
+    if (i + 1 < options.tokens)
+      logits = token == document_token ? generator.start({{token}}) : generator.feed({token});
     timer.count();
   }
   std::fputc('\n', stdout);
@@ -99,7 +105,7 @@ int run(int argc, char** argv) {
   auto* prompt = app.add_option("--prompt", options.prompt, "text to go on from");
   app.add_option("--prompt-file", options.prompt_file, "file that holds it")->excludes(prompt);
   app.add_option("--tokens", options.tokens, "tokens to write")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
   app.add_option("--temperature", options.sampling.temperature, "0 = always the most likely token")
       ->check(within(0, 100))

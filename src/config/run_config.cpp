@@ -20,6 +20,8 @@ void resolve_data(DataConfig& data, const Origins& origins) {
     origins.reject("data.validation", "given beside data.task, which makes its own; leave it out");
   if (data.tokenizer != DataConfig().tokenizer)
     origins.reject("data.tokenizer", "given beside data.task, which makes token ids; leave it out");
+  if (data.document_token != DataConfig().document_token)
+    origins.reject("data.document_token", "given beside data.task, whose examples stand alone; leave it out");
   resolve_task(*data.task, "data.task", origins);
 }
 

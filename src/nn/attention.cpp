@@ -77,7 +77,8 @@ class SoftmaxAttention : public Attention {
         .split_last(length, row)
         .split_last(cache.dim(2), cache.dim(3));
   }
-  // The starts counted from the first token of the cache, for all of its tokens.
+  // The starts counted from the first token of the cache, for all of its tokens. Those before this call are
+  // no queries any more: theirs need only keep the contract.
   static Tensor cache_starts(Context& ctx, const Sequence& sequence) {
     if (!sequence.starts.defined()) return {};
     const int64_t length = sequence.position + sequence.time;
@@ -86,8 +87,8 @@ class SoftmaxAttention : public Attention {
     for (int64_t b = 0; b < sequence.batch; ++b)
       for (int64_t t = 0; t < length; ++t) {
         const int64_t at = b * sequence.time + std::max<int64_t>(t - sequence.position, 0);
-        starts.as<int32_t>()[b * length + t] =
-            sequence.starts.as<int32_t>()[at] + static_cast<int32_t>(sequence.position);
+        const int64_t start = sequence.position + sequence.starts.as<int32_t>()[at];
+        starts.as<int32_t>()[b * length + t] = static_cast<int32_t>(std::min(start, t));
       }
     return starts;
   }

@@ -66,9 +66,15 @@ const float* Generator::start(const std::vector<std::vector<int32_t>>& prompts) 
   return logits_.data();
 }
 
+void Generator::reset() {
+  clear(state_);
+}
+
 const float* Generator::feed(const std::vector<int32_t>& tokens) {
   KATA_CHECK(static_cast<int64_t>(tokens.size()) == state_.batch, "{} tokens for {} rows", tokens.size(),
              state_.batch);
+  KATA_CHECK(state_.position < state_.capacity, "token {} of a capacity of {}", state_.position + 1,
+             state_.capacity);
   std::vector<int32_t> ids = tokens;
   for (const int32_t token : ids)
     KATA_CHECK(token >= 0 && token < model_.config().vocab, "token {} of {}", token, model_.config().vocab);

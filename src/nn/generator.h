@@ -22,6 +22,8 @@ class Generator {
   // Starts a sequence a row with its prompt, at least one token each, of any lengths. The logits of the next
   // tokens, [batch, vocab], valid until the next call.
   const float* start(const std::vector<std::vector<int32_t>>& prompts);
+  // Forgets all sequences; start may follow.
+  void reset();
   // One more token each; likewise.
   const float* feed(const std::vector<int32_t>& tokens);
 

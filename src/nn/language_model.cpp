@@ -85,20 +85,22 @@ void LanguageModel::evaluate(Context& ctx, const Tensor& losses, const Tensor& p
   cross_entropy_forward(ctx, losses, predictions, y, classifier(), targets.view(tokens));
 }
 
+void clear(DecodeState& state) {
+  state.position = 0;
+  std::vector<Tensor> all{state.first};
+  for (const MixerState& layer : state.layers)
+    all.insert(all.end(), {layer.window, layer.memory, layer.keys, layer.values});
+  for (const Tensor& t : all)
+    if (t.defined() && t.data() != nullptr) std::memset(t.data(), 0, t.bytes());
+}
+
 DecodeState LanguageModel::take_state(Arena& arena, int64_t batch, int64_t capacity) const {
   DecodeState state;
   state.batch = batch;
   state.capacity = capacity;
   state.first = arena.take("first tokens", DType::i32, {batch});
-  const auto zero = [](const Tensor& t) {
-    if (t.defined() && t.data() != nullptr) std::memset(t.data(), 0, t.bytes());
-  };
-  zero(state.first);
-  for (const auto& block : blocks_) {
-    state.layers.push_back(block->take_state(arena, batch, capacity));
-    const MixerState& layer = state.layers.back();
-    for (const Tensor& t : {layer.window, layer.memory, layer.keys, layer.values}) zero(t);
-  }
+  for (const auto& block : blocks_) state.layers.push_back(block->take_state(arena, batch, capacity));
+  clear(state);
   return state;
 }
 

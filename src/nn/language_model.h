@@ -19,6 +19,9 @@ struct DecodeState {
   Tensor first = {};
 };
 
+// Back to the start of all sequences.
+void clear(DecodeState& state);
+
 class LanguageModel {
  public:
   // config.vocab must be set. Parameters are unbound until bind() (planning) or bind to real memory.

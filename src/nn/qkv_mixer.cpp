@@ -130,6 +130,19 @@ void QkvMixer::rotate(Context& ctx, const AttentionInputs& in, const Sequence& s
   }
 }
 
+// Rows that each have a position of their own, position_of(row): they stand as the time of one sequence, so
+// that the table is no longer than they are, however far on the positions are.
+template <class PositionOf>
+void QkvMixer::rotate_rows(Context& ctx, const AttentionInputs& in, PositionOf&& position_of) {
+  if (!rope_) return;
+  const int64_t rows = in.q.dim(0);
+  const Tensor positions = ctx.arena.take("positions", DType::i64, {rows});
+  for (int64_t r = 0; !ctx.planning() && r < rows; ++r) positions.as<int64_t>()[r] = position_of(r);
+  rope_table_ = ctx.arena.take("rope table", dtype_, {rows, rope_->rotated / 2, 2});
+  rope_table(ctx, rope_table_, positions, *rope_);
+  rotate(ctx, in, {1, rows}, false);
+}
+
 template <class Convolve, class Turn, class Attend>
 void QkvMixer::pass(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& residual,
                     Convolve&& convolve, Turn&& turn, Attend&& attend) {
@@ -247,11 +260,13 @@ void QkvMixer::prefill(Context& ctx, const Tensor& y, const Tensor& x, const Ten
         short_conv_window(ctx, state.window, in.view(by_time), sequence.starts, state.window);
       },
       [&](const AttentionInputs& heads) {
-        // Rows with documents of their own are at positions from 0 on, all others at the same one.
-        const bool own = sequence.starts.defined();
-        take_rope_table(ctx, own ? sequence.position + sequence.time : sequence.time,
-                        own ? 0 : sequence.position);
-        rotate(ctx, heads, sequence, false);
+        if (sequence.starts.defined()) {
+          rotate_rows(ctx, heads,
+                      [&](int64_t r) { return r % sequence.time - sequence.starts.as<int32_t>()[r]; });
+        } else {
+          take_rope_table(ctx, sequence.time, sequence.position);
+          rotate(ctx, heads, sequence, false);
+        }
       },
       [&](const Tensor& o, const AttentionInputs& in) {
         attention_->prefill(ctx, by_sequence(o, sequence), by_sequence(in, sequence), sequence, state);
@@ -260,20 +275,13 @@ void QkvMixer::prefill(Context& ctx, const Tensor& y, const Tensor& x, const Ten
 
 void QkvMixer::step(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& residual, MixerState& state,
                     const StepPlace& place) {
-  const int64_t batch = x.dim(0);
   pass(
       ctx, y, x, residual,
       [&](const Tensor& out, const Tensor& in) { short_conv_step(ctx, out, in, state.window, conv_->value); },
       [&](const AttentionInputs& heads) {
-        if (!rope_) return;
-        // Every row has a position of its own: the batch stands as the time of one sequence.
-        const Tensor positions = ctx.arena.take("positions", DType::i64, {batch});
-        for (int64_t b = 0; !ctx.planning() && b < batch; ++b)
-          positions.as<int64_t>()[b] =
-              place.position - (place.first.defined() ? place.first.as<int32_t>()[b] : 0);
-        rope_table_ = ctx.arena.take("rope table", dtype_, {batch, rope_->rotated / 2, 2});
-        rope_table(ctx, rope_table_, positions, *rope_);
-        rotate(ctx, heads, {1, batch}, false);
+        rotate_rows(ctx, heads, [&](int64_t b) {
+          return place.position - (place.first.defined() ? place.first.as<int32_t>()[b] : 0);
+        });
       },
       [&](const Tensor& o, const AttentionInputs& in) { attention_->step(ctx, o, in, state, place); });
 }

@@ -47,6 +47,8 @@ class QkvMixer : public Mixer {
   AttentionInputs unit_rows(Context& ctx, const AttentionInputs& in) const;
   void take_rope_table(Context& ctx, int64_t rows, int64_t position);
   void rotate(Context& ctx, const AttentionInputs& in, const Sequence& sequence, bool inverse) const;
+  template <class PositionOf>
+  void rotate_rows(Context& ctx, const AttentionInputs& in, PositionOf&& position_of);
   AttentionInputs take_gradients(Context& ctx, const AttentionInputs& turned) const;
   // The layer from x to y; convolve(out, in), turn(q and k) and attend(o, in) differ between training and
   // inference.

@@ -71,5 +71,47 @@ TEST_F(KataGen, Errors) {
   expect_error(generate({"--device", "cuda:0"}), 5, {"CUDA"});
 }
 
+struct Mixers {
+  std::string name, yaml;
+};
+class KataGenMixers : public ::testing::TestWithParam<Mixers> {};
+
+// A short training of a mixer; then what it writes.
+TEST_P(KataGenMixers, APromptAtOnceIsThePromptGrownTokenByToken) {
+  const Workspace w;
+  const auto trained = w.train({"--steps", "3", "--set", "model.mixer=" + GetParam().yaml});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const auto text = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--checkpoint", "out"});
+    const auto result = w.run("katagen", arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  const std::string prompt = "line 3: the quick";
+  const std::string drawn = text({"--prompt", prompt, "--tokens", "40", "--seed", "2"});
+  EXPECT_EQ(drawn.size(), prompt.size() + 40 + 1);
+  EXPECT_EQ(drawn, text({"--prompt", prompt, "--tokens", "40", "--seed", "2"}));
+  EXPECT_NE(drawn, text({"--prompt", prompt, "--tokens", "40", "--seed", "3"}));
+
+  const std::string whole = text({"--prompt", prompt, "--tokens", "40", "--temperature", "0"});
+  ASSERT_EQ(whole.size(), prompt.size() + 40 + 1);
+  for (const size_t given : {1, 2, 3, 17, 39}) {
+    test::spill(w.dir / "prompt.txt", whole.substr(0, prompt.size() + given));
+    EXPECT_EQ(
+        text({"--prompt-file", "prompt.txt", "--tokens", std::to_string(40 - given), "--temperature", "0"}),
+        whole)
+        << given << " tokens of what was written given as prompt";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, KataGenMixers,
+                         ::testing::Values(Mixers{"softmax", "{preset: softmax}"},
+                                           Mixers{"deltakata_m2", "{preset: deltakata_m2}"},
+                                           Mixers{"gated_deltanet", "{preset: gated_deltanet}"},
+                                           Mixers{"mamba2", "{preset: mamba2}"},
+                                           Mixers{"hybrid",
+                                                  "[{preset: softmax}, {preset: gatedkata_m2, conv: 3}]"}),
+                         [](const auto& info) { return info.param.name; });
+
 }  // namespace
 }  // namespace kata

@@ -185,6 +185,11 @@ INSTANTIATE_TEST_SUITE_P(
         Section{"BothTokenizer",
                 mixer + "data: {tokenizer: t.model, task: {segments: [{length: 64, pairs: 4, examples: 9}]}}",
                 "x.yaml:2:19: data.tokenizer: given beside data.task, which makes token ids; leave it out"},
+        Section{
+            "TaskDocuments",
+            mixer + "data: {document_token: 3, task: {segments: [{length: 64, pairs: 4, examples: 9}]}}",
+            "x.yaml:2:24: data.document_token: given beside data.task, whose examples stand alone; leave it "
+            "out"},
         Section{"UnknownTask", task + "{name: mqra}",
                 "x.yaml:3:16: data.task.name: expected one of mqar, overwrite, found 'mqra'; did you mean "
                 "'mqar'?"},

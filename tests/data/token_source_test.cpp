@@ -188,5 +188,90 @@ TEST_F(TokenSources, AFileChangedUnderneathIsFound) {
   EXPECT_TRUE(fails_with(ExitCode::data, {paths[0], "60000"}, [&] { source.fill(0, batch); }));
 }
 
+// Where documents begin: token 9 begins one.
+class DocumentStarts : public TokenSources {
+ protected:
+  static constexpr int64_t length = 5;
+  std::vector<std::string> shard(const std::vector<int32_t>& tokens) {
+    write_shard(dir / "documents.bin", tokens, vocab);
+    return {dir / "documents.bin"};
+  }
+  // A start in a row's middle; at its first token; consecutive ones and one at the last token; none.
+  const std::vector<int32_t> tokens = {1, 2, 9, 3, 4, 9, 5, 6, 7, 8, 1, 9, 9, 2, 9, 3, 4, 5, 6, 7, 8};
+  const std::vector<std::vector<int32_t>> expected = {
+      {0, 0, 2, 2, 2}, {0, 0, 0, 0, 0}, {0, 1, 2, 2, 4}, {0, 0, 0, 0, 0}};
+};
+
+TEST_F(DocumentStarts, OfValidation) {
+  ValidationSource source(shard(tokens), 3, length, vocab, 9);
+  Batch batch;
+  source.fill(0, batch);
+  EXPECT_EQ(batch.starts, (std::vector<int32_t>{0, 0, 2, 2, 2, 0, 0, 0, 0, 0, 0, 1, 2, 2, 4}));
+  source.fill(1, batch);  // the one row that is left
+  EXPECT_EQ(batch.starts, expected[3]);
+}
+
+TEST_F(DocumentStarts, OfTrainingFollowTheRows) {
+  TokenSource source(shard(tokens), 3, length, 1, vocab, 9);
+  ASSERT_EQ(source.windows(), 4);
+  Batch batch;
+  std::vector<int> seen(4, 0);
+  for (int64_t step = 0; step < 4; ++step) {  // 3 epochs, batches across their ends
+    source.fill(step, batch);
+    ASSERT_EQ(batch.starts.size(), 15u);
+    for (size_t row = 0; row < 3; ++row) {
+      const auto at = [&](const std::vector<int32_t>& x) {
+        const auto begin = x.begin() + static_cast<std::ptrdiff_t>(row * length);
+        return std::vector<int32_t>(begin, begin + length);
+      };
+      size_t window = 0;
+      while (window < 4 && !std::equal(tokens.begin() + static_cast<std::ptrdiff_t>(window * length),
+                                       tokens.begin() + static_cast<std::ptrdiff_t>((window + 1) * length),
+                                       at(batch.inputs).begin()))
+        ++window;
+      ASSERT_LT(window, 4u);
+      EXPECT_EQ(at(batch.starts), expected[window]) << "window " << window;
+      ++seen[window];
+    }
+  }
+  EXPECT_EQ(seen, std::vector<int>(4, 3));
+}
+
+TEST_F(DocumentStarts, NoneWithoutADocumentToken) {
+  const auto paths = shard(tokens);
+  TokenSource training(paths, 3, length, 1, vocab), with(paths, 3, length, 1, vocab, 9);
+  ValidationSource validation(paths, 3, length, vocab, -1);
+  Batch batch, marked;
+  for (int64_t step = 0; step < 2; ++step) {
+    with.fill(step, batch);
+    EXPECT_FALSE(batch.starts.empty());
+    marked = batch;
+    training.fill(step, batch);  // the vectors of another source are reused
+    EXPECT_TRUE(batch.starts.empty());
+    EXPECT_EQ(batch.inputs, marked.inputs);  // documents change no token
+    EXPECT_EQ(batch.targets, marked.targets);
+    with.fill(step, batch);
+    validation.fill(step, batch);
+    EXPECT_TRUE(batch.starts.empty());
+  }
+}
+
+// An id that is nowhere in the text leaves one document a row.
+TEST_F(DocumentStarts, OneDocumentARowWhereTheTokenIsAbsent) {
+  TokenSource source(shard(tokens), 2, length, 1, vocab, 29999);
+  Batch batch;
+  source.fill(0, batch);
+  EXPECT_EQ(batch.starts, std::vector<int32_t>(10, 0));
+}
+
+// Id 0 also fills up the last row: unscored documents of one token, and the contract of starts holds.
+TEST_F(DocumentStarts, OfTheTokenThatFillsTheLastRow) {
+  ValidationSource source(shard({3, 0, 5, 6, 7, 8, 1, 2}), 2, length, vocab, 0);
+  Batch batch;
+  source.fill(0, batch);
+  EXPECT_EQ(batch.inputs, (std::vector<int32_t>{3, 0, 5, 6, 7, 8, 1, 0, 0, 0}));
+  EXPECT_EQ(batch.starts, (std::vector<int32_t>{0, 1, 1, 1, 1, 0, 0, 2, 3, 4}));
+}
+
 }  // namespace
 }  // namespace kata

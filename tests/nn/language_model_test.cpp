@@ -3,82 +3,23 @@
 #include <cstring>
 #include <numeric>
 
-#include "base/parallel.h"
-#include "support/small_model.h"
+#include "nn/model_cases.h"
 
 namespace kata {
 namespace {
 
+using test::Named;
 using test::SmallModel;
+using test::spread;
 
 constexpr int64_t batch = 2, time_steps = 11;
 
-struct Named {
-  std::string name;
-  ModelConfig config;
-};
-
-// Every preset with convolution, norm and RoPE on where the mixer allows them, tied; and the variations.
-std::vector<Named> cases() {
-  std::vector<Named> all;
-  for (const std::string& preset : preset_names()) {
-    MixerConfig m = test::mixer(preset);
-    if (m.mamba2()) {
-      m.state = 6;
-    } else if (!m.softmax()) {
-      m.conv = 3;
-      m.rope_base = 100;  // orthant and lorentz too: the code path is theirs as well
-    }
-    all.push_back({preset, test::small_config(m)});
-  }
-  MixerConfig m = test::mixer("kata_m2");
-  m.conv = 4;
-  all.push_back({"untied", test::small_config(m)});
-  all.back().config.tie_embeddings = false;
-  m.qk_norm = "l2";
-  all.push_back({"l2", test::small_config(m)});
-  all.push_back({"grouped", test::small_config(m)});
-  all.back().config.kv_heads = 1;
-  m.qk_norm = "none";
-  m.conv = 0;
-  all.push_back({"bare", test::small_config(m)});
-  m.form = "chunked";
-  m.chunk = 4;
-  all.push_back({"chunked", test::small_config(m)});
-  m.form = "recurrent";
-  all.push_back({"recurrent", test::small_config(m)});
-  all.push_back({"hybrid", test::small_config(m)});
-  all.back().config.mixers = {test::mixer("softmax"), test::mixer("kata_s2")};
-  m = test::mixer("gateddeltakata_m2");
-  m.delta_scale = 0.5;
-  m.output_gate = true;
-  m.chunk = 4;
-  all.push_back({"delta_grouped", test::small_config(m)});
-  all.back().config.kv_heads = 1;
-  m.form = "recurrent";
-  all.push_back({"delta_recurrent", test::small_config(m)});
-  m = test::mixer("gatedkata_m2");
-  m.form = "chunked";
-  m.chunk = 4;
-  all.push_back({"gated_chunked_grouped", test::small_config(m)});
-  all.back().config.kv_heads = 1;
-  all.push_back({"hybrid_gated", test::small_config(m)});
-  all.back().config.mixers = {test::mixer("gated_deltanet"), test::mixer("softmax")};
-  return all;
-}
-
 class Model : public ::testing::TestWithParam<Named> {
  protected:
+  const test::Threads one{1};
   std::vector<int32_t> inputs = test::random_tokens(batch * time_steps, 19, 1, false);
   std::vector<int32_t> targets = test::random_tokens(batch * time_steps, 19, 2, true);
 };
-
-// Weights ten times their start, so that no gradient is lost among rounding errors.
-void spread(LanguageModel& model) {
-  for (const Parameter& p : model.parameters().all())
-    for (int64_t i = 0; i < p.shape.numel(); ++i)
-      p.value.as<double>()[i] *= p.shape.rank() == 2 && p.decay ? 10 : 1 + 0.02 * static_cast<double>(i % 7);
-}
 
 // (loss(x + h d) - loss(x - h d)) / 2h, extrapolated once (Richardson) so that its error is O(h^4).
 double directional(SmallModel& small, Parameter& p, const std::vector<double>& direction,
@@ -149,7 +90,7 @@ TEST_P(Model, PlanIsUse) {
 TEST_P(Model, ThreadCountChangesNoBit) {
   std::vector<std::vector<float>> results;
   for (const int threads : {1, 2}) {
-    set_thread_count(threads);
+    const test::Threads scope(threads);
     SmallModel small(GetParam().config, DType::f32, batch, time_steps);
     const double loss = small.loss(inputs, targets, true);
     const Tensor g = small.model.parameters().gradients();
@@ -222,7 +163,7 @@ TEST_P(Model, StepEqualsForward) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Mixers, Model, ::testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Mixers, Model, ::testing::ValuesIn(test::cases()),
                          [](const auto& info) { return info.param.name; });
 
 ModelConfig large_config(const MixerConfig& mixer) {
