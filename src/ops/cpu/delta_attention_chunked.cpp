@@ -23,12 +23,15 @@ using ForwardHead = DeltaHead<T, DeltaForward<T>>;
 template <class T>
 using BackwardHead = DeltaHead<T, DeltaBackward<T>>;
 
-// E = (I + L)^-1 (V - g f(K) S)
+// E = (I + L)^-1 (V - g f(K) S). empty: S = 0
 template <class T>
-void solve_errors(const ForwardHead<T>& head, const typename ForwardHead<T>::Chunk& c) {
+void solve_errors(const ForwardHead<T>& head, const typename ForwardHead<T>::Chunk& c, bool empty) {
   const DeltaScratch<T>& scratch = head.scratch;
   const int64_t columns = head.plan.columns;
-  head.read(scratch.x, c, scratch.uk, scratch.state, c.decay.read);
+  if (empty)
+    std::fill_n(scratch.x, c.tokens * columns, T(0));
+  else
+    head.read(scratch.x, c, scratch.uk, scratch.state, c.decay.read);
   for (int64_t t = 0; t < c.tokens; ++t) {
     const T* v = head.v.at(c.range.begin + t);
     T* x = scratch.x + t * columns;
@@ -44,13 +47,17 @@ void solve_errors(const ForwardHead<T>& head, const typename ForwardHead<T>::Chu
 }
 
 template <class T>
-void read_chunk(const ForwardHead<T>& head, const typename ForwardHead<T>::Chunk& c, int64_t h) {
+void read_chunk(const ForwardHead<T>& head, const typename ForwardHead<T>::Chunk& c, int64_t h, bool empty) {
   const DeltaScratch<T>& scratch = head.scratch;
   const int64_t columns = head.plan.columns;
   const Rows<T> o = head_rows(head.call.o, head.b, h).from(c.range.begin);
-  head.load_queries(c, h);
-  head.read(scratch.x, c, scratch.uq, scratch.state, c.decay.read);
-  for (int64_t t = 0; t < c.tokens; ++t) std::copy_n(scratch.x + t * columns, columns, o.at(t));
+  if (empty) {
+    zero_rows(o, 0, c.tokens, columns);
+  } else {
+    head.load_queries(c, h);
+    head.read(scratch.x, c, scratch.uq, scratch.state, c.decay.read);
+    for (int64_t t = 0; t < c.tokens; ++t) std::copy_n(scratch.x + t * columns, columns, o.at(t));
+  }
   head.query_scores(c, h);
   gemm(Op::transpose, Op::none, c.tokens, columns, c.tokens, T(1), scratch.a, query_tile, scratch.u, columns,
        T(1), o.data, o.stride);
@@ -66,11 +73,12 @@ void forward_head(const ForwardHead<T>& head) {
     std::fill_n(state, n, T(0));
   for (int64_t i = 0; i < head.plan.chunks; ++i) {
     const auto c = head.chunk(i);
+    const bool empty = i == 0 && head.call.state_in == nullptr;
     head.load_keys(c);
-    solve_errors(head, c);
+    solve_errors(head, c, empty);
     head.load_u(c);
-    for (int64_t h = head.first_head(); h < head.end_head(); ++h) read_chunk(head, c, h);
-    head.write(state, c);
+    for (int64_t h = head.first_head(); h < head.end_head(); ++h) read_chunk(head, c, h, empty);
+    if (i + 1 < head.plan.chunks || head.call.state_out != nullptr) head.write(state, c);
   }
   if (head.call.state_out != nullptr) std::copy_n(state, n, head.call.state_out + at);
 }
@@ -79,10 +87,13 @@ void forward_head(const ForwardHead<T>& head) {
 // E>, and the start of dc. For dc a token's own row of scores with earlier keys counts with both signs, as
 // query and in the share of its key: -2 <dv_t, v_t - e_t>, since that row answers v_t - e_t.
 template <class T>
-void solve_gradient(const BackwardHead<T>& head, const typename BackwardHead<T>::Chunk& c) {
+void solve_gradient(const BackwardHead<T>& head, const typename BackwardHead<T>::Chunk& c, bool last) {
   const DeltaScratch<T>& scratch = head.scratch;
   const int64_t columns = head.plan.columns;
-  head.read(scratch.dw, c, scratch.uk, scratch.state, c.decay.write);
+  if (last)
+    std::fill_n(scratch.dw, c.tokens * columns, T(0));
+  else
+    head.read(scratch.dw, c, scratch.uk, scratch.state, c.decay.write);
   for (int64_t h = head.first_head(); h < head.end_head(); ++h) {
     const Rows<const T> d_o = head_rows(head.call.d_o, head.b, h).from(c.range.begin);
     head.query_scores(c, h);
@@ -117,7 +128,8 @@ void score_gradients(const BackwardHead<T>& head, const typename BackwardHead<T>
        rows.data, rows.stride, T(0), scratch.a, query_tile);
 }
 
-// What the reads of query head h pass back to q and, inside the chunk, to k. state: S at the chunk's start.
+// What the reads of query head h pass back to q and, inside the chunk, to k. state: S at the chunk's start,
+// null for the first chunk.
 template <class T>
 void query_gradients(const BackwardHead<T>& head, const typename BackwardHead<T>::Chunk& c, const T* state,
                      int64_t h) {
@@ -128,19 +140,22 @@ void query_gradients(const BackwardHead<T>& head, const typename BackwardHead<T>
   zero_rows(dq, c.range.begin, c.range.end, head.map.width);
   score_gradients(head, c, d_o, T(1));
   scratch.tile.matrix_backward(dq, dk, scratch.a, q, head.k, c.range, head.decay);
-  head.load_queries(c, h);
-  head.load_x(c, d_o, c.decay.read);
-  std::fill_n(scratch.dut, head.map.width * head.plan.chunk, T(0));
-  head.products.read_backward(scratch.dut, scratch.x, state, scratch.uq, c.tokens, 0, head.plan.features);
-  head.products.add_transposed(dq.from(c.range.begin), scratch.dut, c.tokens);
+  if (state != nullptr) {
+    head.load_queries(c, h);
+    head.load_x(c, d_o, c.decay.read);
+    std::fill_n(scratch.dut, head.map.width * head.plan.chunk, T(0));
+    head.products.read_backward(scratch.dut, scratch.x, state, scratch.uq, c.tokens, 0, head.plan.features);
+    head.products.add_transposed(dq.from(c.range.begin), scratch.dut, c.tokens);
+  }
   DecayGradient<T> dc = decay_gradients(head.call, head.size, head.b, h);
   dc.overwrite = false;  // dc has its start
   query_rows_backward(dq, q, c.range.begin, c.range.end, dc, head.map, scratch.row);
 }
 
-// What the writes pass back to k; leaves x = -g dv for the gradient of the state.
+// What the writes pass back to k; leaves x = -g dv for the gradient of the state. last: dS = 0
 template <class T>
-void key_gradients(const BackwardHead<T>& head, const typename BackwardHead<T>::Chunk& c, const T* state) {
+void key_gradients(const BackwardHead<T>& head, const typename BackwardHead<T>::Chunk& c, const T* state,
+                   bool last) {
   const DeltaScratch<T>& scratch = head.scratch;
   const Rows<T> dk = head_rows(head.call.dk, head.b, head.kv);
   const Rows<T> dv_rows = head_rows(head.call.dv, head.b, head.kv).from(c.range.begin);
@@ -152,11 +167,13 @@ void key_gradients(const BackwardHead<T>& head, const typename BackwardHead<T>::
   const auto passed_back = [&](const T* s) {
     head.products.read_backward(scratch.dut, scratch.x, s, scratch.uk, c.tokens, 0, head.plan.features);
   };
-  head.load_x(c, {scratch.u, head.plan.columns}, c.decay.write);
-  passed_back(scratch.state);
+  if (!last) {
+    head.load_x(c, {scratch.u, head.plan.columns}, c.decay.write);
+    passed_back(scratch.state);
+  }
   head.load_x(c, dv, c.decay.read);
   scale_all(scratch.x, T(-1), c.tokens * head.plan.columns);
-  passed_back(state);
+  if (state != nullptr) passed_back(state);
   head.products.add_transposed(dk.from(c.range.begin), scratch.dut, c.tokens);
   key_rows_backward(dk, head.k, c.range.begin, c.range.end,
                     decay_gradients(head.call, head.size, head.b, head.first_head()), head.map, scratch.row);
@@ -194,12 +211,16 @@ template <class T>
 double backward_chunk(const BackwardHead<T>& head, int64_t i, const T* state, double later) {
   const DeltaScratch<T>& scratch = head.scratch;
   const auto c = head.chunk(i);
+  const bool last = i + 1 == head.plan.chunks;
+  if (i == 0) state = nullptr;  // empty
   head.load_keys(c);
   head.load_u(c);
   zero_rows(head_rows(head.call.dk, head.b, head.kv), c.range.begin, c.range.end, head.map.width);
-  solve_gradient(head, c);
+  solve_gradient(head, c, last);
   for (int64_t h = head.first_head(); h < head.end_head(); ++h) query_gradients(head, c, state, h);
-  key_gradients(head, c, state);
+  key_gradients(head, c, state, last);
+  if (head.call.dlog_decay != nullptr) sum_chunk_decay_gradients(head, c, later);
+  if (i == 0) return 0;
   // dS = a dS - f(K)^T g dv + f(Q)^T g do
   head.products.update(scratch.state, c.decay.total, scratch.uk, scratch.x, c.tokens, 0, head.plan.features);
   for (int64_t h = head.first_head(); h < head.end_head(); ++h) {
@@ -208,7 +229,6 @@ double backward_chunk(const BackwardHead<T>& head, int64_t i, const T* state, do
     head.products.update(scratch.state, T(1), scratch.uq, scratch.x, c.tokens, 0, head.plan.features);
   }
   if (head.call.dlog_decay == nullptr) return 0;
-  sum_chunk_decay_gradients(head, c, later);
   return later_decay_gradient(state, scratch.state, head.plan.state());
 }
 
