@@ -251,7 +251,7 @@ TEST(MixerIdentity, RotaryPositionsMakeScoresRelative) {
 
 TEST(MixerIdentity, RotaryPositionsDoNotMakeTheseScoresRelative) {
   expect_relative({MapKind::orthant, 8, 1}, {8, 1, 8}, false);
-  expect_relative(psd_sum(8, 2), {8, 1, 8}, false);                  // groups of different frequencies
+  expect_relative(psd_sum(8, 2), {8, 1, 8}, false);  // groups of different frequencies
   expect_relative({MapKind::quaternionic, 8, 1}, {8, 1, 8, 10000, 2}, true);
   expect_relative({MapKind::quaternionic, 8, 1}, {8, 1, 8}, false);  // its pairs need one frequency
 }
