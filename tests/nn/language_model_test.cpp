@@ -64,7 +64,8 @@ TEST_P(Model, EveryGradientAgainstCentralDifferences) {
       const double measured =
           directional(small, small.model.parameters().find(p.name), direction, inputs, targets);
       const double size = std::max(std::abs(expected), trial < 20 ? 1e-2 * norm : 1e-1 * norm);
-      EXPECT_TRUE(std::abs(measured - expected) <= 1e-6 * size + 1e-11)
+      // 4e-11: rounding of a loss near 3, divided by steps of 1e-4.
+      EXPECT_TRUE(std::abs(measured - expected) <= 1e-6 * size + 4e-11)
           << p.name << " trial " << trial << ": " << measured << " against " << expected;
     }
   }
