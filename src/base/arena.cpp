@@ -2,21 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <limits>
-#include <sys/mman.h>
 
 namespace kata {
-
-void* allocate_block(size_t bytes) {
-  constexpr size_t large_page = size_t{2} << 20;
-  const size_t unit = bytes < large_page ? Arena::alignment : large_page;
-  if (bytes > std::numeric_limits<size_t>::max() - unit) return nullptr;
-  const size_t rounded = (std::max<size_t>(bytes, 1) + unit - 1) / unit * unit;
-  void* block = std::aligned_alloc(unit, rounded);
-  // A wish: where it is not granted, nothing else changes.
-  if (block != nullptr && unit == large_page) madvise(block, rounded, MADV_HUGEPAGE);
-  return block;
-}
 
 void Arena::Free::operator()(void* p) const {
   std::free(p);
@@ -24,7 +11,7 @@ void Arena::Free::operator()(void* p) const {
 
 Arena::Arena(size_t capacity_bytes) : planning_(false) {
   capacity_ = (capacity_bytes + alignment - 1) / alignment * alignment;
-  block_.reset(allocate_block(capacity_));
+  block_.reset(std::aligned_alloc(alignment, std::max(capacity_, alignment)));
   if (!block_)
     fail(ExitCode::device,
          "out of memory: the plan needs {}; lower train.batch_tokens or set train.recompute: block",

@@ -14,10 +14,6 @@
 
 namespace kata {
 
-// A block of memory for large arrays, null when the system has none; to be given to std::free. From 2 MiB on
-// it asks for pages of that size: a walk over a long sequence then misses fewer translations.
-void* allocate_block(size_t bytes);
-
 class Arena {
  public:
   static constexpr size_t alignment = 64;

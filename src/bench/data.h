@@ -1,26 +1,11 @@
 // Tensors with data of their own for bench cases.
 #pragma once
 
-#include <cstdlib>
-#include <new>
 #include <vector>
 
-#include "base/arena.h"
+#include "base/tensor.h"
 
 namespace kata {
-
-// Elements lie in memory as those of a training step do.
-template <class T>
-struct BlockAllocator {
-  using value_type = T;
-  T* allocate(size_t n) {
-    void* block = allocate_block(n * sizeof(T));
-    if (block == nullptr) throw std::bad_alloc();
-    return static_cast<T*>(block);
-  }
-  void deallocate(T* block, size_t) { std::free(block); }
-  friend bool operator==(const BlockAllocator&, const BlockAllocator&) { return true; }
-};
 
 // Owns its elements; converts to the view that ops take.
 template <class T>
@@ -36,7 +21,7 @@ class BenchData {
   size_t size() const { return values_.size(); }
 
  private:
-  std::vector<T, BlockAllocator<T>> values_;
+  std::vector<T> values_;
   Shape shape_;
 };
 
