@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 
+#include "config/quick_layer.h"
 #include "config/table_reader.h"
 #include "config/table_writer.h"
 
@@ -71,25 +72,7 @@ std::string suite_of_file(const std::string& path) {
 
 CapacityConfig load_capacity_config(const std::string& path, bool quick,
                                     const std::vector<std::string>& overrides) {
-  YamlNode full = read_yaml_chain(path);
-  const YamlEntry* entry = full.find("quick");
-  if (!entry && quick) fail(ExitCode::usage, "{}: the suite has no quick: map; run it without --quick", path);
-  const bool has_quick = entry != nullptr;
-  const YamlNode changes = has_quick ? entry->value : YamlNode();
-  if (has_quick && changes.kind != YamlNode::Kind::map)
-    fail(ExitCode::usage, "{}: quick: expected a map of keys of this file, found {}", changes.origin.text(),
-         changes.description());
-  full.erase("quick");
-  const auto read = [&](bool with_changes) {
-    YamlNode root = full;
-    if (with_changes) merge_yaml(root, changes);
-    for (const std::string& assignment : overrides) apply_override(root, assignment);
-    return read_capacity(root, path);
-  };
-  // Both are read, so that a fault in the one that is not asked for does not wait for its day.
-  CapacityConfig config = read(quick);
-  if (has_quick) read(!quick);
-  return config;
+  return load_with_quick(path, quick, overrides, read_capacity);
 }
 
 std::string dump(const CapacityConfig& config) {

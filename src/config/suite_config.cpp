@@ -4,6 +4,7 @@
 #include <set>
 
 #include "config/checks.h"
+#include "config/quick_layer.h"
 #include "config/table_reader.h"
 #include "config/table_writer.h"
 
@@ -63,25 +64,7 @@ int64_t SuiteConfig::steps() const {
 
 SuiteConfig load_suite_config(const std::string& path, bool quick,
                               const std::vector<std::string>& overrides) {
-  YamlNode full = read_yaml_chain(path);
-  const YamlEntry* entry = full.find("quick");
-  if (!entry && quick) fail(ExitCode::usage, "{}: the suite has no quick: map; run it without --quick", path);
-  const bool has_quick = entry != nullptr;
-  const YamlNode changes = has_quick ? entry->value : YamlNode();
-  if (has_quick && changes.kind != YamlNode::Kind::map)
-    fail(ExitCode::usage, "{}: quick: expected a map of keys of this file, found {}", changes.origin.text(),
-         changes.description());
-  full.erase("quick");
-  const auto read = [&](bool with_changes) {
-    YamlNode root = full;
-    if (with_changes) merge_yaml(root, changes);
-    for (const std::string& assignment : overrides) apply_override(root, assignment);
-    return read_suite(root, path);
-  };
-  // Both are read, so that a fault in the one that is not asked for does not wait for its day.
-  SuiteConfig suite = read(quick);
-  if (has_quick) read(!quick);
-  return suite;
+  return load_with_quick(path, quick, overrides, read_suite);
 }
 
 RunConfig run_config(const SuiteConfig& suite, const SuiteModel& model, double learning_rate) {

@@ -151,15 +151,17 @@ T score_share(const T* u, const T* du, const FeatureMap& map) {
   return map.first_order() ? sum : sum / 2;
 }
 
-// In place: dc_t of a state head to dlog a_t, the sum of dc over t and the later tokens of its document. What
-// comes before a document's first token is dropped, so its log a has no gradient.
+// In place, tokens [begin, end) of a state head: dc_t to dlog a_t, the sum of dc over t and the later tokens
+// of its document; `later`: that sum over the tokens after end. What comes before a document's first token is
+// dropped, so its log a has no gradient.
 template <class T>
-void sum_decay_gradients(T* dlog, const Starts& starts, int64_t b, int64_t h, int64_t tokens, int64_t heads) {
-  double sum = 0;
-  for (int64_t t = tokens - 1; t >= 0; --t) {
-    T& value = dlog[(b * tokens + t) * heads + h];
+void sum_decay_gradients(T* dlog, const LogDecay<T>& decay, int64_t b, int64_t h, int64_t begin, int64_t end,
+                         double later) {
+  double sum = later;
+  for (int64_t t = end - 1; t >= begin; --t) {
+    T& value = dlog[(b * decay.tokens + t) * decay.heads + h];
     sum += static_cast<double>(value);
-    const bool first = t == 0 || starts.is_start(b, t);
+    const bool first = t == 0 || decay.starts.is_start(b, t);
     value = first ? T(0) : static_cast<T>(sum);
     if (first) sum = 0;
   }

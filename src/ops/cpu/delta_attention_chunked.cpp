@@ -179,22 +179,6 @@ void key_gradients(const BackwardHead<T>& head, const typename BackwardHead<T>::
                     decay_gradients(head.call, head.size, head.b, head.first_head()), head.map, scratch.row);
 }
 
-// In place: dc of a chunk's tokens to dlog a, the sum of dc over a token and the later ones of its document.
-// later: that sum over the tokens after the chunk. What comes before a document's first token is dropped, so
-// its log a has no gradient.
-template <class T>
-void sum_chunk_decay_gradients(const BackwardHead<T>& head, const typename BackwardHead<T>::Chunk& c,
-                               double later) {
-  double sum = later;
-  for (int64_t t = c.range.end - 1; t >= c.range.begin; --t) {
-    T& value = head.call.dlog_decay[head.gate(t)];
-    sum += static_cast<double>(value);
-    const bool first = t == 0 || head.call.decay.starts.is_start(head.b, t);
-    value = first ? T(0) : static_cast<T>(sum);
-    if (first) sum = 0;
-  }
-}
-
 // <S, dS> at a chunk's start: the sum of dc over its tokens and all later ones, without the rounding errors
 // that a sum over so many tokens would gather.
 template <class T>
@@ -219,7 +203,9 @@ double backward_chunk(const BackwardHead<T>& head, int64_t i, const T* state, do
   solve_gradient(head, c, last);
   for (int64_t h = head.first_head(); h < head.end_head(); ++h) query_gradients(head, c, state, h);
   key_gradients(head, c, state, last);
-  if (head.call.dlog_decay != nullptr) sum_chunk_decay_gradients(head, c, later);
+  if (head.call.dlog_decay != nullptr)
+    sum_decay_gradients(head.call.dlog_decay, head.call.decay, head.b, head.kv, c.range.begin, c.range.end,
+                        later);
   if (i == 0) return 0;
   // dS = a dS - f(K)^T g dv + f(Q)^T g do
   head.products.update(scratch.state, c.decay.total, scratch.uk, scratch.x, c.tokens, 0, head.plan.features);

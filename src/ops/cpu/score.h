@@ -116,8 +116,8 @@ template <class Call>
 void finish_decay_gradients(const Call& call, const AttentionSize& size) {
   if (call.dlog_decay == nullptr) return;
   parallel_for(size.batch * size.kv_heads, [&](int64_t unit) {
-    sum_decay_gradients(call.dlog_decay, call.decay.starts, unit / size.kv_heads, unit % size.kv_heads,
-                        size.tokens, size.kv_heads);
+    sum_decay_gradients(call.dlog_decay, call.decay, unit / size.kv_heads, unit % size.kv_heads, 0,
+                        size.tokens, 0);
   });
 }
 
