@@ -15,6 +15,15 @@ struct AttentionInputs {
   Tensor beta = {}, log_decay = {};
 };
 
+// Rows [batch * time, ..] as [batch, time, ..]; what is undefined stays so.
+inline Tensor by_sequence(const Tensor& rows, const Sequence& sequence) {
+  return rows.defined() ? rows.split_first(sequence.batch, sequence.time) : rows;
+}
+inline AttentionInputs by_sequence(const AttentionInputs& rows, const Sequence& sequence) {
+  return {by_sequence(rows.q, sequence), by_sequence(rows.k, sequence), by_sequence(rows.v, sequence),
+          by_sequence(rows.beta, sequence), by_sequence(rows.log_decay, sequence)};
+}
+
 class Attention {
  public:
   virtual ~Attention() = default;

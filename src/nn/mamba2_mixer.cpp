@@ -14,17 +14,6 @@ namespace {
 
 constexpr double deviation = 0.02;
 
-Tensor by_sequence(const Tensor& rows, const Sequence& sequence) {
-  return rows.split_first(sequence.batch, sequence.time);
-}
-AttentionInputs by_sequence(const AttentionInputs& rows, const Sequence& sequence) {
-  return {by_sequence(rows.q, sequence),
-          by_sequence(rows.k, sequence),
-          by_sequence(rows.v, sequence),
-          {},
-          by_sequence(rows.log_decay, sequence)};
-}
-
 }  // namespace
 
 Mamba2Mixer::Mamba2Mixer(Parameters& parameters, const std::string& name, const ModelConfig& model,

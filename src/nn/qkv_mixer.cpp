@@ -22,15 +22,6 @@ RopeSpec rope_spec(const ModelConfig& model, const MixerConfig& mixer) {
   return {model.head_dim, groups, rotated, *mixer.rope_base, mixer.map == "quaternionic" ? 2 : 1};
 }
 
-// Rows [batch * time, ..] as [batch, time, ..].
-Tensor by_sequence(const Tensor& rows, const Sequence& sequence) {
-  return rows.defined() ? rows.split_first(sequence.batch, sequence.time) : rows;
-}
-AttentionInputs by_sequence(const AttentionInputs& rows, const Sequence& sequence) {
-  return {by_sequence(rows.q, sequence), by_sequence(rows.k, sequence), by_sequence(rows.v, sequence),
-          by_sequence(rows.beta, sequence), by_sequence(rows.log_decay, sequence)};
-}
-
 }  // namespace
 
 QkvMixer::QkvMixer(Parameters& parameters, const std::string& name, const ModelConfig& model,
