@@ -1,6 +1,7 @@
 // The mixers side by side: a row for each and each of its forms, at equal sizes (2 heads of 64; Mamba-2: 4
-// heads of 64 that share keys of 128). Time per token of a chunked form must not grow with T; the floors are
-// in the cases linear_attention, delta_attention and softmax_attention.
+// heads of 64 that share keys of 128). Time per token of a chunked form must not grow with T. Its rows hold
+// at least 16,384 tokens, as several sequences where T is smaller, so that every T reads from memory and none
+// from the cache. The floors are in the cases linear_attention, delta_attention and softmax_attention.
 #include "bench/cases.h"
 #include "bench/data.h"
 #include "ops/delta_attention.h"
@@ -53,19 +54,20 @@ BenchData<float> scaled_floats(const Shape& shape, float offset, float scale) {
   return x;
 }
 
-// One sequence of a mixer in its own memory.
+// b sequences of t tokens of a mixer, in their own memory.
 struct Problem {
-  Problem(const MixerRow& row, int64_t t)
+  Problem(const MixerRow& row, int64_t t, int64_t b = 1)
       : mixer(row),
+        batch(b),
         tokens(t),
-        q(keys(row, t)),
+        q(keys(row, t, b)),
         k(q),
-        v(bench_floats({1, t, row.heads, value_width})),
+        v(bench_floats({b, t, row.heads, value_width})),
         o(v),
         errors(row.delta ? v : bench_floats({1})),
-        mass(bench_floats({1, t, row.heads})),
-        beta(scaled_floats({1, t, row.heads}, 0.5f, 0.5f)),
-        log_decay(scaled_floats({1, t, row.heads}, -0.02f, 0.01f)),
+        mass(bench_floats({b, t, row.heads})),
+        beta(scaled_floats({b, t, row.heads}, 0.5f, 0.5f)),
+        log_decay(scaled_floats({b, t, row.heads}, -0.02f, 0.01f)),
         state({1, row.heads, row.map.features(), state_columns(row.read, value_width)}, 0) {}
 
   void forward(Context& ctx, Form form) {
@@ -77,7 +79,7 @@ struct Problem {
     linear_attention_forward(ctx, o, masses, key_view(q), key_view(k), v, {mixer.map, mixer.read, form}, {},
                              {}, decay);
   }
-  // tokens = 1
+  // One sequence of one token.
   void step(Context& ctx) {
     const auto token = [&](const Tensor& x) { return x.view({1, x.dim(2), x.dim(3)}); };
     const auto gate = [&](BenchData<float>& x) { return x.tensor().view({1, mixer.heads}); };
@@ -91,28 +93,29 @@ struct Problem {
   }
 
   MixerRow mixer;
-  int64_t tokens;
+  int64_t batch, tokens;
   BenchData<float> q, k, v, o, errors, mass, beta, log_decay, state;
 
  private:
   // Unit rows for the delta rule.
-  static BenchData<float> keys(const MixerRow& row, int64_t tokens) {
-    BenchData<float> x = bench_floats({1, tokens, row.shared_keys ? 1 : row.heads, row.map.width}), u = x;
+  static BenchData<float> keys(const MixerRow& row, int64_t tokens, int64_t batch) {
+    BenchData<float> x = bench_floats({batch, tokens, row.shared_keys ? 1 : row.heads, row.map.width}), u = x;
     if (!row.delta) return x;
     cpu::unit_feature_forward<float>(u.tensor().as<float>(), x.tensor().as<float>(), 1, row.map,
-                                     {tokens * row.heads, 1, row.map.width, row.map.width, 0});
+                                     {batch * tokens * row.heads, 1, row.map.width, row.map.width, 0});
     return u;
   }
   Tensor key_view(BenchData<float>& x) const {
     if (!mixer.shared_keys) return x;
-    return x.tensor().view({tokens, mixer.map.width}).repeat(mixer.heads).split_first(1, tokens);
+    return x.tensor().view({batch * tokens, mixer.map.width}).repeat(mixer.heads).split_first(batch, tokens);
   }
 };
 
-void bench_form(Bench& bench, const MixerRow& row, Form form, const char* name, int64_t tokens) {
-  Problem p(row, tokens);
-  bench.run(fmt::format("{} {} T {}", row.name, name, tokens), {0, 0, static_cast<double>(tokens)},
-            [&](Context& ctx) { p.forward(ctx, form); });
+void bench_form(Bench& bench, const MixerRow& row, Form form, const char* name, int64_t tokens,
+                int64_t batch = 1) {
+  Problem p(row, tokens, batch);
+  bench.run(fmt::format("{} {} B {} T {}", row.name, name, batch, tokens),
+            {0, 0, static_cast<double>(batch * tokens)}, [&](Context& ctx) { p.forward(ctx, form); });
 }
 
 void bench_softmax(Bench& bench) {
@@ -136,7 +139,7 @@ void bench_mixers(Bench& bench) {
   for (const MixerRow& row : linear_mixers()) {
     if (!row.delta) bench_form(bench, row, Form::quadratic, "quadratic", 1024);
     for (const int64_t tokens : {1024, 4096, 16384, 65536})
-      bench_form(bench, row, Form::chunked, "chunked", tokens);
+      bench_form(bench, row, Form::chunked, "chunked", tokens, std::max<int64_t>(1, 16384 / tokens));
     bench_form(bench, row, Form::recurrent, "recurrent", 1024);
     Problem one(row, 1);
     bench.run(fmt::format("{} step", row.name), {0, 0, 1}, [&](Context& ctx) { one.step(ctx); });

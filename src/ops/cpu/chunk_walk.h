@@ -20,8 +20,10 @@ struct ChunkPlan {
     columns = state_columns(settings.read, size.value_width);
     features = settings.map.features();
     all_pairs = size.batch * size.kv_heads;
-    const int64_t wanted = 4 / std::max<int64_t>(all_pairs, 1);  // few pairs are cut into 4 units
-    block = ceil_div(features, std::max<int64_t>(1, std::min(wanted, features / 16)));
+    // Few pairs are cut into 4 units. Each unit transposes q and k again: below 128 features that costs more
+    // than it gains.
+    const int64_t wanted = 4 / std::max<int64_t>(all_pairs, 1);
+    block = ceil_div(features, std::max<int64_t>(1, std::min(wanted, features / 128)));
     blocks = ceil_div(features, block);
     step = ChunkState<float>::step_of(block, chunk, columns);
     pairs = std::min<int64_t>(all_pairs, 16);
