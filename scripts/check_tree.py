@@ -34,6 +34,7 @@ ROOMS = {
 TESTS = {room: allowed | {room, "support"} for room, allowed in ROOMS.items()} | {
     "train": ROOMS["train"] | {"train", "support", "data", "tasks"},  # real sources to train on
     "apps": {"base", "apps", "support"},
+    "kernels": {"base", "config", "ops", "nn", "data", "tasks", "train", "support"},  # the GPU against the CPU
     "support": {"base", "config", "ops", "nn", "support"},
 }
 GENERATED = {"commit.h"}  # made by CMake

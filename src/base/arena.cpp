@@ -9,13 +9,20 @@ void Arena::Free::operator()(void* p) const {
   std::free(p);
 }
 
-Arena::Arena(size_t capacity_bytes) : planning_(false) {
+Arena::Arena(size_t capacity_bytes, Memory memory) : planning_(false) {
   capacity_ = (capacity_bytes + alignment - 1) / alignment * alignment;
-  block_.reset(std::aligned_alloc(alignment, std::max(capacity_, alignment)));
-  if (!block_)
-    fail(ExitCode::device,
-         "out of memory: the plan needs {}; lower train.batch_tokens or set train.recompute: block",
-         human_bytes(capacity_));
+  const size_t bytes = std::max(capacity_, alignment);
+  if (memory == Memory::gpu) {
+    device_block_ = device_memory(bytes);
+    base_ = static_cast<char*>(device_block_.get());
+  } else {
+    block_.reset(std::aligned_alloc(alignment, bytes));
+    base_ = static_cast<char*>(block_.get());
+  }
+  if (base_ == nullptr)
+    fail(ExitCode::device, "out of memory{}: the plan needs {}; lower {} or set train.recompute: block",
+         memory == Memory::gpu ? " on the GPU" : "", human_bytes(capacity_),
+         memory == Memory::gpu ? "train.micro_batch" : "train.batch_tokens");
   live_.reserve(4096);  // so that a step itself never allocates
 }
 
@@ -25,7 +32,7 @@ Tensor Arena::take(const char* name, DType dtype, const Shape& shape) {
   if (!planning_ && used_ + rounded > capacity_)
     fail(ExitCode::device, "out of memory: {} needs {} and {} of {} are in use:\n{}", name,
          human_bytes(bytes), human_bytes(used_), human_bytes(capacity_), table());
-  void* data = planning_ ? nullptr : static_cast<char*>(block_.get()) + used_;
+  void* data = planning_ ? nullptr : base_ + used_;
   used_ += rounded;
   live_.push_back({name, rounded});
   if (used_ > peak_) {

@@ -10,16 +10,19 @@
 #include <string>
 #include <vector>
 
+#include "base/gpu.h"
 #include "base/tensor.h"
 
 namespace kata {
 
 class Arena {
  public:
-  static constexpr size_t alignment = 64;
+  static constexpr size_t alignment = 256;
+  enum class Memory { host, gpu };  // gpu: of the current CUDA device
 
-  Arena() = default;                      // planning: counts, returns null tensors
-  explicit Arena(size_t capacity_bytes);  // real: ExitCode::device when the system has no such block
+  Arena() = default;  // planning: counts, returns null tensors
+  // Real: ExitCode::device when the system, or the GPU, has no such block.
+  explicit Arena(size_t capacity_bytes, Memory memory = Memory::host);
 
   // An uninitialised tensor that lives until the scope around it ends. `name` must outlive the arena (a
   // literal). ExitCode::device with the table of live allocations when the capacity is exceeded.
@@ -58,6 +61,8 @@ class Arena {
   };
 
   std::unique_ptr<void, Free> block_;
+  std::unique_ptr<void, FreeDevice> device_block_;
+  char* base_ = nullptr;  // of either
   bool planning_ = true;
   size_t capacity_ = 0;
   size_t used_ = 0;

@@ -3,12 +3,27 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "base/error.h"
 
 namespace kata {
 
-enum class DType : uint8_t { f32, f64, i32, i64, u16, u8 };
+enum class DType : uint8_t { f32, f64, bf16, i32, i64, u16, u8 };
+
+// The upper half of a float: 8 bits of exponent, 7 of mantissa. Storage on the GPU; the CPU only converts
+// (base/bf16.h).
+struct bf16 {
+  uint16_t bits = 0;
+};
+
+// The type of what must not be rounded to 16 bits: statistics (row scales, masses), gates, vector
+// parameters and the gradients of all parameters.
+template <class T>
+using Wide = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
+constexpr DType wide(DType type) {
+  return type == DType::bf16 ? DType::f32 : type;
+}
 
 constexpr size_t size_of(DType type) {
   switch (type) {
@@ -18,6 +33,7 @@ constexpr size_t size_of(DType type) {
     case DType::f32:
     case DType::i32:
       return 4;
+    case DType::bf16:
     case DType::u16:
       return 2;
     case DType::u8:
@@ -32,6 +48,8 @@ constexpr const char* name_of(DType type) {
       return "float32";
     case DType::f64:
       return "float64";
+    case DType::bf16:
+      return "bfloat16";
     case DType::i32:
       return "int32";
     case DType::i64:
@@ -53,6 +71,10 @@ struct DTypeOf<float> {
 template <>
 struct DTypeOf<double> {
   static constexpr DType value = DType::f64;
+};
+template <>
+struct DTypeOf<bf16> {
+  static constexpr DType value = DType::bf16;
 };
 template <>
 struct DTypeOf<int32_t> {

@@ -7,4 +7,8 @@ void check_failed(const char* expression, const char* file, int line, const std:
                                      expression, detail, file, line));
 }
 
+void launch_failed(const char* kernel, const char* name, const char* description) {
+  fail(ExitCode::device, "{}: the GPU refused the launch: {} ({})", kernel, name, description);
+}
+
 }  // namespace kata

@@ -31,6 +31,16 @@ void rmsnorm_backward(T* dx, T* dweight, const T* dy, const T* x, const T* rstd,
 int64_t rmsnorm_partials(const RmsNormSize& size);
 }  // namespace cpu
 
+namespace cuda {
+template <class T>
+void rmsnorm_forward(GpuStream stream, T* y, Wide<T>* rstd, const T* x, const Wide<T>* weight, float eps,
+                     const RmsNormSize& size);
+template <class T>
+void rmsnorm_backward(GpuStream stream, T* dx, Wide<T>* dweight, const T* dy, const T* x, const Wide<T>* rstd,
+                      const Wide<T>* weight, Wide<T>* partial, bool accumulate, const RmsNormSize& size);
+int64_t rmsnorm_partials(const RmsNormSize& size);
+}  // namespace cuda
+
 inline RmsNormSize rmsnorm_size(const char* op, const Tensor& x, const Tensor& y) {
   KATA_CHECK(x.shape() == y.shape() && x.dtype() == y.dtype(), "{}: x {} and y {}", op, x.shape().str(),
              y.shape().str());
@@ -44,12 +54,19 @@ inline RmsNormSize rmsnorm_size(const char* op, const Tensor& x, const Tensor& y
 inline void rmsnorm_forward(Context& ctx, const Tensor& y, const Tensor& rstd, const Tensor& x,
                             const Tensor& weight, double eps) {
   const RmsNormSize size = rmsnorm_size("rmsnorm", x, y);
-  require("rmsnorm", "rstd", rstd, {size.rows * size.inner}, x.dtype());
-  require("rmsnorm", "weight", weight, {size.width}, x.dtype());
+  require("rmsnorm", "rstd", rstd, {size.rows * size.inner}, wide(x.dtype()));
+  require("rmsnorm", "weight", weight, {size.width}, wide(x.dtype()));
   if (ctx.planning()) return;
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::rmsnorm_forward<T>(y.as<T>(), rstd.as<T>(), x.as<T>(), weight.as<T>(), static_cast<T>(eps), size);
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::rmsnorm_forward<T>(y.as<T>(), rstd.as<T>(), x.as<T>(), weight.as<T>(), static_cast<T>(eps),
+                                size);
+      },
+      [&]<class T>() {
+        cuda::rmsnorm_forward<T>(ctx.stream(), y.as<T>(), rstd.as<Wide<T>>(), x.as<T>(), weight.as<Wide<T>>(),
+                                 static_cast<float>(eps), size);
+      });
 }
 
 // dx, x share a shape and stride, as dy and y do; dweight is added to.
@@ -58,16 +75,24 @@ inline void rmsnorm_backward(Context& ctx, const Tensor& dx, const Tensor& dweig
   const RmsNormSize size = rmsnorm_size("rmsnorm_backward", x, dy);
   KATA_CHECK(dx.shape() == x.shape() && dx.stride(0) == x.stride(0),
              "rmsnorm_backward: dx must be laid out as x");
-  require("rmsnorm_backward", "rstd", rstd, {size.rows * size.inner}, x.dtype());
-  require("rmsnorm_backward", "dweight", dweight, {size.width}, x.dtype());
+  require("rmsnorm_backward", "rstd", rstd, {size.rows * size.inner}, wide(x.dtype()));
+  require("rmsnorm_backward", "dweight", dweight, {size.width}, wide(x.dtype()));
   Arena::Scope scope(ctx.arena);
-  const Tensor partial =
-      ctx.arena.take("rmsnorm dweight partials", x.dtype(), {cpu::rmsnorm_partials(size), size.width});
+  const int64_t partials = by_device(
+      ctx, [&] { return cpu::rmsnorm_partials(size); }, [&] { return cuda::rmsnorm_partials(size); });
+  const Tensor partial = ctx.arena.take("rmsnorm dweight partials", wide(x.dtype()), {partials, size.width});
   if (ctx.planning()) return;
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::rmsnorm_backward<T>(dx.as<T>(), dweight.as<T>(), dy.as<T>(), x.as<T>(), rstd.as<T>(), weight.as<T>(),
-                             partial.as<T>(), accumulate, size);
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::rmsnorm_backward<T>(dx.as<T>(), dweight.as<T>(), dy.as<T>(), x.as<T>(), rstd.as<T>(),
+                                 weight.as<T>(), partial.as<T>(), accumulate, size);
+      },
+      [&]<class T>() {
+        cuda::rmsnorm_backward<T>(ctx.stream(), dx.as<T>(), dweight.as<Wide<T>>(), dy.as<T>(), x.as<T>(),
+                                  rstd.as<Wide<T>>(), weight.as<Wide<T>>(), partial.as<Wide<T>>(), accumulate,
+                                  size);
+      });
 }
 
 }  // namespace kata

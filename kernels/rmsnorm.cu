@@ -1,0 +1,163 @@
+// RMSNorm: a group of lanes has a row, read in 16-byte packs.
+//
+// Floor: forward reads x and writes y once, 2 bytes an element each in bf16; backward reads dy and x and
+// writes dx (reads it too when accumulating). Bytes over bandwidth: no arithmetic to speak of.
+#include "kernels/common/elements.cuh"
+#include "kernels/common/reduce.cuh"
+#include "ops/rmsnorm.h"
+
+namespace kata::cuda {
+
+namespace {
+
+constexpr int warps = 8, threads = 32 * warps;
+
+// Row r: group r / inner, r % inner inside it.
+struct Place {
+  int64_t x, y;
+};
+__device__ __forceinline__ Place place(int64_t row, const RmsNormSize& size) {
+  const int64_t group = row / size.inner, inside = row % size.inner * size.width;
+  return {group * size.x_stride + inside, group * size.y_stride + inside};
+}
+
+template <class T, int N, int lanes>
+__global__ void forward_kernel(T* y, float* rstd, const T* x, const float* weight, float eps,
+                               RmsNormSize size) {
+  const int64_t row = (blockIdx.x * int64_t{threads} + threadIdx.x) / lanes;
+  if (row >= size.rows * size.inner) return;  // whole groups of lanes leave, and shuffles stay inside one
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
+  const Place at = place(row, size);
+  float squares = 0, v[N];
+  for (int64_t c = lane * N; c < size.width; c += lanes * N) {
+    load<N>(v, x + at.x + c);
+#pragma unroll
+    for (int i = 0; i < N; ++i) squares += v[i] * v[i];
+  }
+  const float scale = rsqrtf(lane_sum<lanes>(squares) / static_cast<float>(size.width) + eps);
+  if (lane == 0) rstd[row] = scale;
+  for (int64_t c = lane * N; c < size.width; c += lanes * N) {
+    float w[N];
+    load<N>(v, x + at.x + c);
+    load<N>(w, weight + c);
+#pragma unroll
+    for (int i = 0; i < N; ++i) v[i] *= scale * w[i];
+    store<N>(y + at.y + c, v);
+  }
+}
+
+// Rows of one block, of which every group of lanes takes each groups-th.
+int64_t rows_per_block(const RmsNormSize& size) {
+  return std::max<int64_t>(64, ceil_div(size.rows * size.inner, 1056));
+}
+
+// Each group of lanes sums its rows' part of dweight in its own row of shared memory.
+template <class T, int N, int lanes>
+__global__ void backward_kernel(T* dx, float* partial, const T* dy, const T* x, const float* rstd,
+                                const float* weight, bool accumulate, int64_t block_rows, int groups,
+                                RmsNormSize size) {
+  extern __shared__ float sums[];  // [groups][width]
+  const int lane = static_cast<int>(threadIdx.x) % lanes, group = static_cast<int>(threadIdx.x) / lanes;
+  float* own = sums + group * size.width;
+  for (int64_t c = lane * N; c < size.width; c += lanes * N)
+#pragma unroll
+    for (int i = 0; i < N; ++i) own[c + i] = 0;
+  const int64_t begin = blockIdx.x * block_rows, all = size.rows * size.inner;
+  const int64_t end = begin + block_rows < all ? begin + block_rows : all;
+  // All groups take the same number of turns: shuffles need every lane.
+  for (int64_t first = begin; first < end; first += groups) {
+    const int64_t row = first + group;
+    const bool inside = row < end;
+    const Place at = inside ? place(row, size) : Place{0, 0};
+    const float scale = inside ? rstd[row] : 0;
+    float mean = 0;
+    for (int64_t c = lane * N; inside && c < size.width; c += lanes * N) {
+      float d[N], v[N], w[N];
+      load<N>(d, dy + at.y + c);
+      load<N>(v, x + at.x + c);
+      load<N>(w, weight + c);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        mean += d[i] * w[i] * v[i];
+        own[c + i] += d[i] * v[i] * scale;
+      }
+    }
+    mean = lane_sum<lanes>(mean) / static_cast<float>(size.width) * scale * scale;
+    for (int64_t c = lane * N; inside && c < size.width; c += lanes * N) {
+      float d[N], v[N], w[N], old[N] = {};
+      load<N>(d, dy + at.y + c);
+      load<N>(v, x + at.x + c);
+      load<N>(w, weight + c);
+      if (accumulate) load<N>(old, dx + at.x + c);
+#pragma unroll
+      for (int i = 0; i < N; ++i) d[i] = old[i] + scale * (d[i] * w[i] - v[i] * mean);
+      store<N>(dx + at.x + c, d);
+    }
+  }
+  __syncthreads();
+  for (int64_t c = threadIdx.x; c < size.width; c += blockDim.x) {
+    float sum = 0;
+    for (int g = 0; g < groups; ++g) sum += sums[g * size.width + c];
+    partial[blockIdx.x * size.width + c] = sum;
+  }
+}
+
+// f.template operator()<N, lanes>(): elements of an access, and the lanes that have a row.
+template <class T, class F>
+void with_lanes(bool packed, int64_t width, F&& f) {
+  constexpr int full = full_pack<T>;
+  if (!packed) return f.template operator()<1, 32>();
+  if (width <= 4 * full) return f.template operator()<full, 4>();
+  if (width <= 8 * full) return f.template operator()<full, 8>();
+  if (width <= 16 * full) return f.template operator()<full, 16>();
+  return f.template operator()<full, 32>();
+}
+
+}  // namespace
+
+template <class T>
+void rmsnorm_forward(GpuStream stream, T* y, Wide<T>* rstd, const T* x, const Wide<T>* weight, float eps,
+                     const RmsNormSize& size) {
+  if (size.rows * size.inner == 0) return;
+  with_lanes<T>(packs<T>({y, x, weight}, {size.x_stride, size.y_stride, size.width}), size.width,
+                [&]<int N, int lanes>() {
+                  const int64_t blocks = ceil_div(size.rows * size.inner, threads / lanes);
+                  forward_kernel<T, N, lanes>
+                      <<<grid(blocks), threads, 0, stream>>>(y, rstd, x, weight, eps, size);
+                });
+  check_launch("rmsnorm_forward");
+}
+
+int64_t rmsnorm_partials(const RmsNormSize& size) {
+  return std::max<int64_t>(1, ceil_div(size.rows * size.inner, rows_per_block(size)));
+}
+
+template <class T>
+void rmsnorm_backward(GpuStream stream, T* dx, Wide<T>* dweight, const T* dy, const T* x, const Wide<T>* rstd,
+                      const Wide<T>* weight, Wide<T>* partial, bool accumulate, const RmsNormSize& size) {
+  if (size.rows * size.inner == 0) return;
+  with_lanes<T>(packs<T>({dx, dy, x, weight}, {size.x_stride, size.y_stride, size.width}), size.width,
+                [&]<int N, int lanes>() {
+                  // As many groups as fit into 48 KiB of sums, in whole warps.
+                  const int64_t fit = 12288 / size.width * lanes / 32 * 32;
+                  KATA_CHECK(size.width <= 12288, "rmsnorm_backward: rows of {}", size.width);
+                  const int block = static_cast<int>(std::clamp<int64_t>(fit, 32, threads));
+                  const int groups = block / lanes;
+                  backward_kernel<T, N, lanes>
+                      <<<grid(rmsnorm_partials(size)), block, groups * size.width * sizeof(float), stream>>>(
+                          dx, partial, dy, x, rstd, weight, accumulate, rows_per_block(size), groups, size);
+                });
+  check_launch("rmsnorm_backward");
+  add_partials(stream, dweight, partial, rmsnorm_partials(size), size.width);
+}
+
+template void rmsnorm_forward<float>(GpuStream, float*, float*, const float*, const float*, float,
+                                     const RmsNormSize&);
+template void rmsnorm_forward<bf16>(GpuStream, bf16*, float*, const bf16*, const float*, float,
+                                    const RmsNormSize&);
+template void rmsnorm_backward<float>(GpuStream, float*, float*, const float*, const float*, const float*,
+                                      const float*, float*, bool, const RmsNormSize&);
+template void rmsnorm_backward<bf16>(GpuStream, bf16*, float*, const bf16*, const bf16*, const float*,
+                                     const float*, float*, bool, const RmsNormSize&);
+
+}  // namespace kata::cuda

@@ -1,0 +1,21 @@
+// Conversion between float and its upper half on the CPU: to the nearest, ties to even; NaN stays NaN.
+#pragma once
+
+#include <bit>
+#include <cmath>
+
+#include "base/dtype.h"
+
+namespace kata {
+
+inline float to_float(bf16 x) {
+  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
+}
+
+inline bf16 to_bf16(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  if (std::isnan(x)) return {static_cast<uint16_t>((bits >> 16) | 0x40)};
+  return {static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)};
+}
+
+}  // namespace kata
