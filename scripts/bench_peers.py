@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The quickstart model's training step here and in PyTorch, in one run on this machine.
+"""A model's training step here and in PyTorch, in one run on this machine.
 
-    python3 scripts/bench_peers.py --cpu [--json FILE]
+    python3 scripts/bench_peers.py --cpu [--json FILE]    the quickstart's model on the processor
+    python3 scripts/bench_peers.py --gpu [--json FILE]    the 340M model on a GPU (scripts/peer_gpu.py)
 
-needs build/cpu and data/corpus, which ./scripts/quickstart.sh makes, and a Python with PyTorch:
+--cpu needs build/cpu and data/corpus, which ./scripts/quickstart.sh makes, and a Python with PyTorch:
 
     python3 -m venv build/peers && build/peers/bin/pip install torch numpy pyyaml
     build/peers/bin/python scripts/bench_peers.py --cpu
@@ -326,7 +327,9 @@ def show(report):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cpu", action="store_true", help="compare on the processor (the only choice so far)")
+    parser.add_argument("--cpu", action="store_true", help="compare on the processor")
+    parser.add_argument("--gpu", action="store_true", help="compare on a GPU, the 340M model")
+    parser.add_argument("--batch", type=int, default=16, help="with --gpu: rows of 2,048 tokens a step")
     parser.add_argument("--threads", default=str(os.cpu_count()), help="thread counts to compare at: 1,2")
     parser.add_argument("--config", default="configs/quickstart.yaml", help="the model and the step")
     parser.add_argument("--build", default="build/cpu", help="build folder of our programs")
@@ -338,8 +341,8 @@ def parse():
     parser.add_argument("--require", type=float, metavar="RATIO",
                         help="exit code 1 unless ours is RATIO times as fast as every peer")
     arguments = parser.parse_args()
-    if not arguments.cpu:
-        fail("expected --cpu")
+    if arguments.cpu == arguments.gpu:
+        fail("expected --cpu or --gpu")
     return arguments
 
 
@@ -353,6 +356,9 @@ def main():
     except ImportError as error:
         how = __doc__.split("Python with PyTorch:\n\n")[1].split("\n\n")[0]
         fail(f"{error}; make a scratch environment and use its Python:\n{how}")
+    if arguments.gpu:
+        import peer_gpu
+        return peer_gpu.run(arguments)
     for needed in (f"{arguments.build}/bin/katatrain", "data/corpus/validation.bin"):
         if not (ROOT / needed).exists():
             fail(f"{needed} is missing; run ./scripts/quickstart.sh first")

@@ -7,6 +7,7 @@
 
 #include "apps/options.h"
 #include "base/file.h"
+#include "bench/data.h"
 #include "bench/report.h"
 #include "config/schema.h"
 
@@ -70,16 +71,21 @@ int bench_main(int argc, char** argv) {
   app.add_option("--json", json, "also write the numbers to FILE")
       ->type_name("FILE")
       ->check([](const std::string& name) { return name.empty() ? "expected a file name" : ""; });
+  std::string precision;
+  app.add_option("--precision", precision, "fp32 or bf16; default: bf16 on a GPU, else fp32")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
   add_device_option(app, options);
   add_log_options(app, options);
   if (!parse(app, argc, argv, options)) return 0;
-  check_device(options);
   check_names(wanted);
   if (list) {
     for (const std::string& name : op_names()) std::cout << name << "\n";
     return 0;
   }
   if (!json.empty()) check_writable(json);
+  const ChosenProcessor processor(options, precision.empty() ? "fp32" : precision);
+  if (precision.empty()) precision = processor.get().device == Device::cuda ? "bf16" : "fp32";
+  bench_target() = {processor.get(), precision == "bf16" ? DType::bf16 : DType::f32};
   const MachineRates rates = measure_rates();
   const std::vector<BenchRow> rows = run_cases(wanted, rates);
   std::cout << bench_table(rates, rows);

@@ -94,12 +94,13 @@ ExitCode evaluate(const Options& options) {
   const std::string output = output_folder(options);
   catch_interrupts();
   Monitor monitor(options.time_limit, interrupted);
+  const ChosenProcessor processor(options.shared);
   // A checkpoint that cannot be used leaves no folder behind.
   std::optional<SuiteResults> results;
   if (!options.checkpoint.empty())
-    results = run_checkpoint(suite, options.quick, options.checkpoint, monitor);
+    results = run_checkpoint(suite, options.quick, options.checkpoint, monitor, processor.get());
   prepare_output(dump(suite), output, options.json);
-  if (!results) results = run_suite(suite, options.quick, output, monitor);
+  if (!results) results = run_suite(suite, options.quick, output, monitor, processor.get());
   write_results(*results, output, options.json);
   return finish(*results, output, monitor);
 }
@@ -112,6 +113,7 @@ ExitCode measure_capacity(const Options& options, const std::string& path) {
   if (!options.checkpoint.empty())
     fail(ExitCode::usage, "--checkpoint {}: the suite capacity measures maps, not a model; leave it out",
          options.checkpoint);
+  require_cpu(options.shared, "the suite capacity");
   const CapacityConfig config = load_capacity_config(path, options.quick, options.shared.overrides);
   if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));
   const std::string output = output_folder(options);
@@ -152,7 +154,6 @@ int run(int argc, char** argv) {
   app.footer(example);
   if (!parse(app, argc, argv, options.shared)) return 0;
   if (suite->count() == 0) fail(ExitCode::usage, "--suite is missing; try kataeval --suite mqar --quick");
-  check_device(options.shared);
   const std::string path = suite_path(options);
   const bool capacity = suite_of_file(path) == capacity_suite;
   return static_cast<int>(capacity ? measure_capacity(options, path) : evaluate(options));

@@ -124,7 +124,7 @@ int run(int argc, char** argv) {
   add_log_options(app, options.shared);
   app.footer(example);
   if (!parse(app, argc, argv, options.shared)) return 0;
-  check_device(options.shared);
+  require_cpu(options.shared, "katagen");
   return static_cast<int>(generate(options));
 }
 

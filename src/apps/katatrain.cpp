@@ -31,6 +31,39 @@ struct Options {
   double time_limit = 0;
 };
 
+// Where the plan is made for: a GPU need not be there.
+Processor planned_processor(const SharedOptions& options) {
+  ChosenProcessor::gpu_index(options.device);
+  const bool gpu = options.device.starts_with("cuda") || (options.device == "auto" && gpu_problem().empty());
+  if (gpu && !cuda_build) fail(ExitCode::device, "--device {}: {}", options.device, gpu_problem());
+  return {gpu ? Device::cuda : Device::cpu, nullptr};
+}
+
+// The most rows of a slice (train.micro_batch) whose plan fits into the free memory of the card.
+int64_t largest_micro_batch(RunConfig config, size_t memory, const Processor& processor) {
+  const auto fits = [&](int64_t rows) {
+    config.train.micro_batch = rows;
+    return Learner::plan(config.model, config.train, train_shapes(config), {}, processor).total() <= memory;
+  };
+  int64_t most = 0;
+  for (int64_t rows = 1; rows <= config.train.rows(); ++rows)
+    if (config.train.rows() % rows == 0) {
+      if (!fits(rows)) break;
+      most = rows;
+    }
+  return most;
+}
+
+void print_card(const RunConfig& config, const SharedOptions& options, const Processor& processor) {
+  if (processor.device == Device::cpu || !gpu_problem().empty()) return;
+  const Gpu gpu(ChosenProcessor::gpu_index(options.device));
+  const size_t free = gpu.free_memory() + Gpu::workspace_bytes;
+  const int64_t most = largest_micro_batch(config, free, processor);
+  std::printf("# %s: %s free; largest train.micro_batch that fits: %ld rows of %ld tokens\n",
+              gpu.name().c_str(), human_bytes(free).c_str(), static_cast<long>(most),
+              static_cast<long>(config.train.sequence));
+}
+
 void print_plan(const RunConfig& config, const MemoryPlan& plan) {
   LanguageModel model(config.model, DType::f32);
   std::printf("%s\n# parameters: %ld\n# state of a sequence of %ld tokens: %ld numbers\n",
@@ -56,9 +89,13 @@ ExitCode train(const Options& options) {
   if (config.train.threads > 0) set_thread_count(static_cast<int>(config.train.threads));
   const auto train_batches = train_shapes(config), validation_batches = validation_shapes(config);
   if (options.dry_run) {
-    print_plan(config, Learner::plan(config.model, config.train, train_batches, validation_batches));
+    const Processor processor = planned_processor(options.shared);
+    print_plan(config,
+               Learner::plan(config.model, config.train, train_batches, validation_batches, processor));
+    print_card(config, options.shared, processor);
     return ExitCode::ok;
   }
+  const ChosenProcessor processor(options.shared, config.train.precision);
 
   TrainerOptions trainer;
   trainer.output = options.output.empty()
@@ -75,7 +112,9 @@ ExitCode train(const Options& options) {
   const auto source = make_train_source(config);
   const auto validation = make_validation_source(config);
   catch_interrupts();
-  return Trainer(config, trainer, *source, validation.get(), train_batches, validation_batches).run();
+  return Trainer(config, trainer, *source, validation.get(), train_batches, validation_batches,
+                 processor.get())
+      .run();
 }
 
 int run(int argc, char** argv) {
@@ -104,7 +143,6 @@ int run(int argc, char** argv) {
   }
   if (config->count() == 0)
     fail(ExitCode::usage, "--config is missing; try katatrain --config configs/quickstart.yaml");
-  check_device(options.shared);
   return static_cast<int>(train(options));
 }
 

@@ -4,9 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "base/context.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/program.h"
@@ -70,12 +72,49 @@ inline bool parse(CLI::App& app, int argc, char** argv, const SharedOptions& opt
   return true;
 }
 
-// This build computes on the CPU only.
-inline void check_device(const SharedOptions& options) {
-  if (options.device == "auto" || options.device == "cpu") return;
-  if (options.device.rfind("cuda", 0) == 0)
-    fail(ExitCode::device, "--device {}: this build has no CUDA support; use --device cpu", options.device);
-  fail(ExitCode::usage, "--device {}: expected auto, cpu or cuda[:N]", options.device);
+// The processor that --device names: checked, and opened. auto is the first GPU where one can be used.
+class ChosenProcessor {
+ public:
+  // precision: of what is to be computed, "fp32" or "bf16".
+  explicit ChosenProcessor(const SharedOptions& options, const std::string& precision = "fp32") {
+    const std::string& device = options.device;
+    const int index = gpu_index(device);  // checks the word
+    const bool automatic = device == "auto";
+    const std::string problem = device == "cpu" ? "" : gpu_problem();
+    if (precision == "bf16" && device == "cpu")
+      fail(ExitCode::usage,
+           "train.precision bf16 needs a GPU; give --set train.precision=fp32 with --device cpu");
+    if (automatic && precision == "bf16" && !problem.empty())
+      fail(ExitCode::device,
+           "train.precision bf16 needs a GPU: {}; or compute with --set train.precision=fp32", problem);
+    if (device == "cpu" || (automatic && !problem.empty())) return;
+    if (!problem.empty()) fail(ExitCode::device, "--device {}: {}", device, problem);
+    gpu_ = std::make_unique<Gpu>(index);
+    processor_ = {Device::cuda, gpu_.get()};
+  }
+
+  const Processor& get() const { return processor_; }
+
+  // Of "cuda:N", 0 of anything else. ExitCode::usage for what is no device.
+  static int gpu_index(const std::string& device) {
+    if (device == "auto" || device == "cpu" || device == "cuda") return 0;
+    int index = 0;
+    if (!device.starts_with("cuda:") || !CLI::detail::lexical_cast(device.substr(5), index) || index < 0)
+      fail(ExitCode::usage, "--device {}: expected auto, cpu or cuda[:N]", device);
+    return index;
+  }
+
+ private:
+  std::unique_ptr<Gpu> gpu_;
+  Processor processor_;
+};
+
+// For programs that compute on the CPU alone.
+inline void require_cpu(const SharedOptions& options, const char* program) {
+  ChosenProcessor::gpu_index(options.device);
+  if (options.device.starts_with("cuda"))
+    fail(ExitCode::device, "--device {}: {} computes on the CPU only; give --device cpu", options.device,
+         program);
 }
 
 }  // namespace kata

@@ -8,10 +8,21 @@ namespace kata {
 
 enum class Device { cpu, cuda };
 
-struct Context {
-  Arena& arena;  // activations and scratch of the step, in the memory of the device
+// Where a model computes.
+struct Processor {
   Device device = Device::cpu;
-  Gpu* gpu = nullptr;  // of Device::cuda; null in the planning pass
+  Gpu* gpu = nullptr;  // of Device::cuda; null where nothing but planning is done
+
+  Arena::Memory memory() const { return device == Device::cuda ? Arena::Memory::gpu : Arena::Memory::host; }
+};
+
+struct Context {
+  Context(Arena& memory, const Processor& processor = {})
+      : arena(memory), device(processor.device), gpu(processor.gpu) {}
+
+  Arena& arena;  // activations and scratch of the step, in the memory of the device
+  Device device;
+  Gpu* gpu;
 
   // In the planning pass an op checks its arguments, takes its scratch and returns.
   bool planning() const { return arena.planning(); }

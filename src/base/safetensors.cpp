@@ -33,6 +33,8 @@ const char* file_dtype(DType dtype) {
       return "F32";
     case DType::f64:
       return "F64";
+    case DType::bf16:
+      return "BF16";
     case DType::i32:
       return "I32";
     case DType::i64:

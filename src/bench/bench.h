@@ -31,7 +31,8 @@ class Bench {
   explicit Bench(std::string op, double matrix_flops, double copy_bytes)
       : op_(std::move(op)), matrix_flops_(matrix_flops), copy_bytes_(copy_bytes) {}
 
-  // body(ctx) is planned once, then timed: median of 5 batches after a warm-up, each at least 20 ms long.
+  // body(ctx) is planned once, then timed: median of 5 batches after a warm-up, each at least 20 ms long. On
+  // a GPU a batch is one recorded graph, so that launches cost what they cost inside a training step.
   void run(const std::string& name, const Work& work, const std::function<void(Context&)>& body);
   const std::vector<BenchRow>& rows() const { return rows_; }
 
@@ -42,8 +43,8 @@ class Bench {
 };
 
 struct MachineRates {
-  double matrix_flops = 0;  // float matrix product, operations a second, all threads
-  double copy_bytes = 0;    // large copy, bytes read plus written a second, all threads
+  double matrix_flops = 0;  // large matrix product in the element type, operations a second, whole machine
+  double copy_bytes = 0;    // large copy, bytes read plus written a second, likewise
 };
 MachineRates measure_rates();
 

@@ -9,8 +9,8 @@ namespace kata {
 void bench_decay_gate(Bench& bench) {
   const int64_t rows = 65536, heads = 16;
   const Shape shape{rows, heads};
-  BenchData<float> x = bench_floats(shape), log_decay = x, dt = x, dx = x;
-  BenchData<float> a_log = bench_floats({heads}), bias = a_log, da_log = a_log, dbias = a_log;
+  BenchData<float> x = bench_floats(shape), dx = x, log_decay = bench_wide(shape), dt = log_decay;
+  BenchData<float> a_log = bench_wide({heads}), bias = a_log, da_log = a_log, dbias = a_log;
   const double tokens = static_cast<double>(rows);
   bench.run("forward 65536x16", {0, 2 * x.bytes(), tokens},
             [&](Context& ctx) { decay_gate_forward(ctx, log_decay, {}, x, a_log, bias); });

@@ -36,20 +36,20 @@ double flops(const Problem& p, int64_t chunk, bool backward) {
 // Unit rows, as the op is meant for.
 BenchData<float> unit_rows(const Shape& shape, const FeatureMap& map) {
   BenchData<float> x = bench_floats(shape), u = x;
-  cpu::unit_feature_forward<float>(u.tensor().as<float>(), x.tensor().as<float>(), 1, map,
+  cpu::unit_feature_forward<float>(u.host(), x.host(), 1, map,
                                    {shape.numel() / map.width, 1, map.width, map.width, 0});
   return u;
 }
 
 // In (0, 1).
 BenchData<float> strengths(const Shape& shape) {
-  BenchData<float> x = bench_floats(shape);
+  BenchData<float> x = bench_wide(shape);
   for (size_t i = 0; i < x.size(); ++i) x[i] = (x[i] + 1) / 2;
   return x;
 }
 // A factor near 0.98.
 BenchData<float> decays(const Shape& shape) {
-  BenchData<float> x = bench_floats(shape);
+  BenchData<float> x = bench_wide(shape);
   for (size_t i = 0; i < x.size(); ++i) x[i] = -0.02f - 0.01f * x[i];
   return x;
 }
@@ -80,7 +80,7 @@ void bench_step(Bench& bench, const Problem& p) {
   const Shape q_shape{p.batch, p.heads, p.map.width};
   BenchData<float> q = unit_rows(q_shape, p.map), k = q, beta = strengths({p.batch, p.heads});
   BenchData<float> v = bench_floats({p.batch, p.heads, p.value_width}), o = v;
-  BenchData<float> state({p.batch, p.heads, p.map.features(), p.value_width}, 0);
+  BenchData<float> state({p.batch, p.heads, p.map.features(), p.value_width}, 0, true);
   const std::string name = fmt::format("step {} B {} H {} d {}", p.name, p.batch, p.heads, p.map.width);
   bench.run(name, {0, 2 * state.bytes(), static_cast<double>(p.batch)},
             [&](Context& ctx) { delta_attention_step(ctx, o, q, k, v, beta, state, p.map); });

@@ -7,8 +7,11 @@ namespace kata {
 
 // Floor: memory. x is read once.
 void bench_global_norm(Bench& bench) {
-  BenchData<float> x = bench_floats({int64_t{1} << 24});
-  bench.run("16M elements", {0, x.bytes(), 0}, [&](Context& ctx) { global_norm(ctx, x); });
+  const int64_t n = int64_t{1} << (bench_target().gpu() ? 28 : 24);
+  BenchData<float> x = bench_wide({n});
+  BenchData<double> norm({1}, 0);
+  bench.run(fmt::format("{}M elements", n >> 20), {0, x.bytes(), 0},
+            [&](Context& ctx) { global_norm_to(ctx, norm, x); });
 }
 
 }  // namespace kata

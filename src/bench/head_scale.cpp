@@ -10,8 +10,8 @@ void bench_head_scale(Bench& bench) {
   const int64_t rows = 8192, heads = 4, width = 64;
   const Shape shape{rows, heads, width};
   BenchData<float> x = bench_floats(shape), y = x, dx = x;
-  BenchData<float> token = bench_floats({rows, heads}), dtoken = token;
-  BenchData<float> parameter = bench_floats({heads}), dparameter = parameter;
+  BenchData<float> token = bench_wide({rows, heads}), dtoken = token;
+  BenchData<float> parameter = bench_wide({heads}), dparameter = parameter;
   const double tokens = static_cast<double>(rows);
   bench.run("forward per token 8192x4x64", {0, 2 * x.bytes() + token.bytes(), tokens},
             [&](Context& ctx) { head_scale_forward(ctx, y, token, x, false); });

@@ -46,7 +46,7 @@ std::string name_of(Form form) {
 void bench_form(Bench& bench, const Problem& p, const LinearAttention& settings, bool gradients) {
   BenchData<float> q = bench_floats({p.batch, p.tokens, p.heads, p.map.width}), k = q, dq = q, dk = q;
   BenchData<float> v = bench_floats({p.batch, p.tokens, p.heads, p.value_width}), o = v, d_o = v, dv = v;
-  BenchData<float> mass = bench_floats({p.batch, p.tokens, p.heads}), log_decay = mass, dlog_decay = mass;
+  BenchData<float> mass = bench_wide({p.batch, p.tokens, p.heads}), log_decay = mass, dlog_decay = mass;
   for (size_t i = 0; i < log_decay.size(); ++i) log_decay[i] = -0.02f - 0.01f * mass[i];
   const Decay decay{p.decays ? log_decay.tensor() : Tensor(), {}};
   const Tensor dlog = p.decays ? dlog_decay.tensor() : Tensor();
@@ -75,7 +75,7 @@ void bench_recurrent(Bench& bench, const Problem& p) {
 void bench_step(Bench& bench, const Problem& p) {
   BenchData<float> q = bench_floats({p.batch, p.heads, p.map.width}), k = q;
   BenchData<float> v = bench_floats({p.batch, p.heads, p.value_width}), o = v;
-  BenchData<float> state({p.batch, p.heads, p.map.features(), p.value_width + 1}, 0);
+  BenchData<float> state({p.batch, p.heads, p.map.features(), p.value_width + 1}, 0, true);
   const std::string name = fmt::format("step {} B {} H {} d {}", p.name, p.batch, p.heads, p.map.width);
   bench.run(name, {0, 2 * state.bytes(), static_cast<double>(p.batch)},
             [&](Context& ctx) { linear_attention_step(ctx, o, q, k, v, state, p.map, Read::normalised); });
@@ -84,6 +84,14 @@ void bench_step(Bench& bench, const Problem& p) {
 }  // namespace
 
 void bench_linear_attention(Bench& bench) {
+  if (bench_target().gpu()) {
+    for (const int64_t groups : {1, 2, 4})
+      for (const int64_t tokens : {2048, 8192})
+        bench_quadratic(bench, {"psd", psd(64, groups), 32768 / tokens, tokens, 16, 64});
+    for (const int64_t tokens : {2048, 16384, 131072})
+      bench_chunked(bench, {"psd M 1", psd(64, 1), std::max<int64_t>(1, 32768 / tokens), tokens, 16, 64},
+                    tokens < 100000);
+  }
   bench_quadratic(bench, {"psd M 1", psd(64, 1), 32, 256, 2, 64});
   bench_quadratic(bench, {"psd M 2", psd(64, 2), 32, 256, 2, 64});
   bench_quadratic(bench, {"psd M 4", psd(64, 4), 32, 256, 2, 64});

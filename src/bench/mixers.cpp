@@ -49,7 +49,7 @@ std::vector<MixerRow> linear_mixers() {
 constexpr int64_t value_width = 64;
 
 BenchData<float> scaled_floats(const Shape& shape, float offset, float scale) {
-  BenchData<float> x = bench_floats(shape);
+  BenchData<float> x = bench_wide(shape);
   for (size_t i = 0; i < x.size(); ++i) x[i] = offset + scale * x[i];
   return x;
 }
@@ -65,10 +65,10 @@ struct Problem {
         v(bench_floats({b, t, row.heads, value_width})),
         o(v),
         errors(row.delta ? v : bench_floats({1})),
-        mass(bench_floats({b, t, row.heads})),
+        mass(bench_wide({b, t, row.heads})),
         beta(scaled_floats({b, t, row.heads}, 0.5f, 0.5f)),
         log_decay(scaled_floats({b, t, row.heads}, -0.02f, 0.01f)),
-        state({1, row.heads, row.map.features(), state_columns(row.read, value_width)}, 0) {}
+        state({1, row.heads, row.map.features(), state_columns(row.read, value_width)}, 0, true) {}
 
   void forward(Context& ctx, Form form) {
     const Decay decay{mixer.decays ? log_decay.tensor() : Tensor(), {}};
@@ -101,7 +101,7 @@ struct Problem {
   static BenchData<float> keys(const MixerRow& row, int64_t tokens, int64_t batch) {
     BenchData<float> x = bench_floats({batch, tokens, row.shared_keys ? 1 : row.heads, row.map.width}), u = x;
     if (!row.delta) return x;
-    cpu::unit_feature_forward<float>(u.tensor().as<float>(), x.tensor().as<float>(), 1, row.map,
+    cpu::unit_feature_forward<float>(u.host(), x.host(), 1, row.map,
                                      {batch * tokens * row.heads, 1, row.map.width, row.map.width, 0});
     return u;
   }
@@ -122,7 +122,7 @@ void bench_softmax(Bench& bench) {
   constexpr int64_t heads = 2;
   for (const int64_t tokens : {1024, 4096}) {
     BenchData<float> q = bench_floats({1, tokens, heads, value_width}), k = q, v = q, o = q;
-    BenchData<float> lse = bench_floats({1, tokens, heads});
+    BenchData<float> lse = bench_wide({1, tokens, heads});
     bench.run(fmt::format("softmax quadratic T {}", tokens), {0, 0, static_cast<double>(tokens)},
               [&](Context& ctx) { softmax_attention_forward(ctx, o, lse, q, k, v, 0.125); });
   }

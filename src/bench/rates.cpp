@@ -26,7 +26,7 @@ double least_seconds(const std::function<void()>& body) {
 double matrix_rate(int64_t m, int64_t n, int64_t k) {
   BenchData<float> x = bench_floats({m, k}), w = bench_floats({n, k}), y = bench_floats({m, n});
   Arena plan;
-  Context planning{plan};
+  Context planning(plan);
   matmul_forward(planning, y, x, w);
   Arena arena(plan.peak());
   Context ctx{arena};
@@ -37,6 +37,30 @@ double matrix_rate(int64_t m, int64_t n, int64_t k) {
 // The BLAS has two paths, one that packs its operands and one for small products that does not.
 double matrix_rate() {
   return std::max(matrix_rate(2048, 1024, 1024), matrix_rate(8192, 128, 128));
+}
+
+// A body that queues work on the GPU.
+double queued_seconds(const std::function<void()>& body) {
+  const Gpu& gpu = *bench_target().processor.gpu;
+  return least_seconds([&] {
+           for (int i = 0; i < 4; ++i) body();
+           gpu.synchronise();
+         }) /
+         4;
+}
+
+MachineRates measure_gpu() {
+  const Gpu& gpu = *bench_target().processor.gpu;
+  const int64_t m = 8192, n = 8192, k = 8192;
+  BenchData<float> x = bench_floats({m, k}), w = bench_floats({n, k}), y = bench_floats({m, n});
+  Arena none(0, Arena::Memory::gpu);
+  Context ctx(none, bench_target().processor);
+  const double product = queued_seconds([&] { matmul_forward(ctx, y, x, w); });
+  const size_t bytes = size_t{2} << 30;
+  const auto from = device_memory(bytes), to = device_memory(bytes);
+  const double copy = queued_seconds([&] { gpu.copy(to.get(), from.get(), bytes); });
+  return {2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / product,
+          2.0 * static_cast<double>(bytes) / copy};
 }
 
 double copy_rate() {
@@ -55,6 +79,7 @@ double copy_rate() {
 }  // namespace
 
 MachineRates measure_rates() {
+  if (bench_target().gpu()) return measure_gpu();
   return {matrix_rate(), copy_rate()};
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/parallel.h"
 #include "base/version.h"
+#include "bench/data.h"
 #include "ops/cpu/gemm.h"
 
 namespace kata {
@@ -29,9 +30,12 @@ std::string bench_table(const MachineRates& rates, const std::vector<BenchRow>& 
     op = std::max(op, row.op.size());
     name = std::max(name, row.name.size());
   }
-  std::string text =
-      fmt::format("{} threads, BLAS core {}: matrix product {:.1f} GFLOP/s, copy {:.1f} GB/s\n\n",
-                  thread_count(), cpu::blas_core(), rates.matrix_flops * 1e-9, rates.copy_bytes * 1e-9);
+  const BenchTarget& target = bench_target();
+  std::string text = target.gpu()
+                         ? fmt::format("{}, {}", target.processor.gpu->name(), name_of(target.element))
+                         : fmt::format("{} threads, BLAS core {}", thread_count(), cpu::blas_core());
+  text += fmt::format(": matrix product {:.1f} GFLOP/s, copy {:.1f} GB/s\n\n", rates.matrix_flops * 1e-9,
+                      rates.copy_bytes * 1e-9);
   text += fmt::format("{:<{}}  {:<{}}  {:>10}  {:>9}  {:>7}  {:>9}  {:>8}\n", "op", op, "case", name, "time",
                       "GFLOP/s", "GB/s", "ns/token", "roofline");
   for (const BenchRow& row : rows)
@@ -48,7 +52,9 @@ std::string bench_table(const MachineRates& rates, const std::vector<BenchRow>& 
 std::string bench_json(const MachineRates& rates, const std::vector<BenchRow>& rows) {
   nlohmann::ordered_json json;
   json["commit"] = commit();
-  json["device"] = "cpu";
+  const BenchTarget& target = bench_target();
+  json["device"] = target.gpu() ? target.processor.gpu->name() : "cpu";
+  json["element"] = name_of(target.element);
   json["threads"] = thread_count();
   json["blas_core"] = cpu::blas_core();
   json["matrix_flops_per_s"] = rates.matrix_flops;

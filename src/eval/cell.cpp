@@ -51,16 +51,17 @@ std::string folder_name(const std::string& model, double learning_rate, const st
 }  // namespace
 
 struct Cell::Training {
-  explicit Training(const RunConfig& run)
-      : learner(run.model, run.train, run.optimizer, train_shapes(run), {}), guard(run.train) {}
+  Training(const RunConfig& run, const Processor& processor)
+      : learner(run.model, run.train, run.optimizer, train_shapes(run), {}, processor), guard(run.train) {}
 
   Learner learner;
   StepGuard guard;
 };
 
 Cell::Cell(const SuiteConfig& suite, const SuiteModel& model, double learning_rate,
-           const std::string& cells_folder)
+           const std::string& cells_folder, const Processor& processor)
     : run_(run_config(suite, model, learning_rate)),
+      processor_(processor),
       label_(fmt::format("{} lr {:.4g}", model.name, learning_rate)) {
   const std::string key = key_of(run_);
   folder_ = cells_folder + "/" + folder_name(model.name, learning_rate, key);
@@ -116,12 +117,13 @@ void Cell::fail_training(const std::string& why) {
 
 void Cell::train(ExampleSource& source, const StepOrder& order, const ModelCost& cost, Monitor& monitor) {
   const int64_t steps = run_.train.steps;
-  Training training(run_);
+  Training training(run_, processor_);
   Learner& learner = training.learner;
   if (step_ > 0) {
     const Checkpoint checkpoint = open_checkpoint(folder_);
     checkpoint.read_tensors("model.safetensors", learner.weights());
     checkpoint.read_tensors("optimizer.safetensors", learner.moments());
+    learner.take_over();
     learner.set_updates(checkpoint.state().at("updates"));
     training.guard.restore(checkpoint.state().at("guard"));
     monitor.note(fmt::format("{}: goes on after step {} of {}", label_, step_, steps));
@@ -169,7 +171,7 @@ void Cell::read(const std::vector<GridCell>& grid, const ModelCost& cost, Monito
       monitor.advance(cost.example[i] * static_cast<double>(grid[i].spec.examples), 0, label_);
     return;
   }
-  InferenceModel loaded(folder_);
+  InferenceModel loaded(folder_, processor_);
   for (size_t i = 0; i < grid.size() && monitor.stop() == Stop::none; ++i) {
     if (has(grid[i].spec)) continue;
     const auto slice_done = [&](int64_t examples) {
@@ -178,7 +180,7 @@ void Cell::read(const std::vector<GridCell>& grid, const ModelCost& cost, Monito
       return monitor.stop() == Stop::none;
     };
     CellScore score;
-    if (!score_cell(loaded.model(), grid[i], slice_done, score)) return;
+    if (!score_cell(loaded.model(), grid[i], slice_done, score, processor_)) return;
     record_.scores.push_back({grid[i].spec, score});
     save_record(folder_, record_);
   }

@@ -18,7 +18,7 @@ class Cell {
  public:
   // Looks at what cells_folder holds of it. Anything damaged there is a warning and counts as absent.
   Cell(const SuiteConfig& suite, const SuiteModel& model, double learning_rate,
-       const std::string& cells_folder);
+       const std::string& cells_folder, const Processor& processor);
 
   const std::string& label() const { return label_; }  // "kata_m1 lr 0.003"
   const std::string& folder() const { return folder_; }
@@ -42,6 +42,7 @@ class Cell {
   void fail_training(const std::string& why);
 
   RunConfig run_;
+  Processor processor_;
   std::string label_, folder_;
   CellRecord record_;
   int64_t step_ = 0;

@@ -37,7 +37,7 @@ BatchShape shape_of(const ExampleSpec& spec) {
 }  // namespace
 
 ModelCost measure_cost(const SuiteConfig& suite, const SuiteModel& model, const std::vector<GridCell>& grid,
-                       Monitor& monitor) {
+                       Monitor& monitor, const Processor& processor) {
   std::vector<ExampleSpec> training, reading;
   std::vector<BatchShape> training_shapes, reading_shapes;
   for (const ExampleSpec& spec : train_specs(suite.task)) {
@@ -50,7 +50,7 @@ ModelCost measure_cost(const SuiteConfig& suite, const SuiteModel& model, const 
   }
   RunConfig run = run_config(suite, model, suite.train.learning_rates[0]);
   run.train.micro_batch = 0;
-  Learner learner(run.model, run.train, run.optimizer, training_shapes, reading_shapes);
+  Learner learner(run.model, run.train, run.optimizer, training_shapes, reading_shapes, processor);
 
   ModelCost cost;
   Batch batch;

@@ -15,7 +15,7 @@ struct ModelCost {
 
 // Times a few rows of each kind and scales them up. Empty where the monitor says stop.
 ModelCost measure_cost(const SuiteConfig& suite, const SuiteModel& model, const std::vector<GridCell>& grid,
-                       Monitor& monitor);
+                       Monitor& monitor, const Processor& processor = {});
 
 // The order of the training steps: segment after segment, epoch after epoch.
 class StepOrder {

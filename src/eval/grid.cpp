@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/dispatch.h"
 #include "tasks/example_source.h"
+#include "train/answers.h"
 
 namespace kata {
 
@@ -17,38 +17,32 @@ struct LossSum {
   int64_t tokens = 0;
 };
 
-// Answers of a batch, [rows * length], and its losses added up; on a planning arena only the memory is taken.
-// The predictions live until the scope around it ends.
-Tensor answers(LanguageModel& model, Context& ctx, Batch& batch, LossSum& sum) {
-  const Shape shape{batch.shape.rows, batch.shape.length}, tokens{batch.shape.tokens()};
+// Answers to a batch, and its losses added up; on a planning arena only the memory is taken.
+void read_batch(LanguageModel& model, Context& ctx, Batch& batch, Answers& answers, LossSum& sum) {
+  const Shape shape{batch.shape.rows, batch.shape.length};
   const Tensor inputs(batch.inputs.data(), DType::i32, shape),
       targets(batch.targets.data(), DType::i32, shape);
-  const Tensor losses = ctx.arena.take("losses", model.parameters().dtype(), tokens);
-  const Tensor predictions = ctx.arena.take("predictions", DType::i32, tokens);
-  model.evaluate(ctx, losses, predictions, inputs, targets);
-  if (ctx.planning()) return predictions;
+  answer(model, ctx, inputs, targets, {}, answers);
+  if (ctx.planning()) return;
   LossSum part;
-  dispatch_float(losses.dtype(), [&]<class T>() {
-    for (size_t i = 0; i < batch.targets.size(); ++i) {
-      if (batch.targets[i] == kNoTarget) continue;
-      part.nats += static_cast<double>(losses.as<T>()[i]);
-      ++part.tokens;
-    }
-  });
+  for (size_t i = 0; i < batch.targets.size(); ++i) {
+    if (batch.targets[i] == kNoTarget) continue;
+    part.nats += answers.losses[i];
+    ++part.tokens;
+  }
   sum.nats += part.nats;
   sum.tokens += part.tokens;
-  return predictions;
 }
 
-size_t plan_answers(LanguageModel& model, const std::vector<BatchShape>& shapes) {
+size_t plan_batches(LanguageModel& model, const std::vector<BatchShape>& shapes, const Processor& processor) {
   Arena arena;
-  Context ctx{arena};
+  Context ctx(arena, processor);
   LossSum unused;
+  Answers nothing;
   for (const BatchShape& shape : shapes) {
-    Arena::Scope scope(arena);
     Batch batch;
     batch.shape = shape;
-    answers(model, ctx, batch, unused);
+    read_batch(model, ctx, batch, nothing, unused);
   }
   return arena.peak();
 }
@@ -94,22 +88,24 @@ int64_t slice_examples(const GridCell& cell) {
   return std::clamp<int64_t>(slice_tokens / cell.spec.length, 1, cell.spec.examples);
 }
 
-bool score_cell(LanguageModel& model, const GridCell& cell, const SliceDone& slice_done, CellScore& score) {
+bool score_cell(LanguageModel& model, const GridCell& cell, const SliceDone& slice_done, CellScore& score,
+                const Processor& processor) {
   const int64_t rows = slice_examples(cell);
   ExampleSource source({cell.spec}, rows);
   KATA_CHECK(model.config().vocab >= source.vocab(), "vocabulary {} below {}", model.config().vocab,
              source.vocab());
   const int64_t slices = source.steps_per_epoch();
-  Arena arena(plan_answers(model, {source.shape(0), source.shape(slices - 1)}));
-  Context ctx{arena};
+  Arena arena(plan_batches(model, {source.shape(0), source.shape(slices - 1)}, processor),
+              processor.memory());
+  Context ctx(arena, processor);
   const std::unique_ptr<Scorer> scorer = make_scorer(cell.spec, source.set(0));
   Batch batch;
+  Answers answers;
   LossSum loss;
   for (int64_t slice = 0; slice < slices; ++slice) {
-    Arena::Scope scope(arena);
     source.fill(slice, batch);
-    const Tensor predictions = answers(model, ctx, batch, loss);
-    scorer->add(batch, slice * rows, predictions.as<int32_t>());
+    read_batch(model, ctx, batch, answers, loss);
+    scorer->add(batch, slice * rows, answers.predictions.data());
     if (!slice_done(batch.shape.rows) && slice + 1 < slices) return false;
   }
   score = {scorer->metrics(), loss.nats / static_cast<double>(loss.tokens), cell.spec.examples};

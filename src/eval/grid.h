@@ -40,7 +40,8 @@ using SliceDone = std::function<bool(int64_t examples)>;
 // Reads the whole cell; false when slice_done stopped it. The model's values are bound and its vocabulary
 // holds the task's. Slices have a fixed size, so the score does not depend on who asks. ExitCode::device when
 // the memory cannot be had.
-bool score_cell(LanguageModel& model, const GridCell& cell, const SliceDone& slice_done, CellScore& score);
+bool score_cell(LanguageModel& model, const GridCell& cell, const SliceDone& slice_done, CellScore& score,
+                const Processor& processor = {});
 
 // Examples of a slice of this cell.
 int64_t slice_examples(const GridCell& cell);

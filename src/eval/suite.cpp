@@ -138,7 +138,8 @@ void check_suite(const SuiteConfig& suite) {
       fail(ExitCode::usage, "train.learning_rates: {} is given twice; leave out one of the two", rates[i]);
 }
 
-SuiteResults run_suite(const SuiteConfig& suite, bool quick, const std::string& output, Monitor& monitor) {
+SuiteResults run_suite(const SuiteConfig& suite, bool quick, const std::string& output, Monitor& monitor,
+                       const Processor& processor) {
   const std::vector<GridCell> grid = grid_of(suite);
   const StepOrder order(suite);
   SuiteResults results = empty_results(suite, quick, grid);
@@ -148,10 +149,11 @@ SuiteResults run_suite(const SuiteConfig& suite, bool quick, const std::string& 
     Model& model = models.emplace_back(Model{config, {}, {}});
     bool work = false;
     for (const double rate : suite.train.learning_rates) {
-      model.rates.emplace_back(suite, config, rate, output + "/cells");
+      model.rates.emplace_back(suite, config, rate, output + "/cells", processor);
       work = work || has_work(model.rates.back(), grid);
     }
-    if (work && monitor.stop() == Stop::none) model.cost = measure_cost(suite, config, grid, monitor);
+    if (work && monitor.stop() == Stop::none)
+      model.cost = measure_cost(suite, config, grid, monitor, processor);
   }
   if (monitor.stop() == Stop::none) {
     const Work work = work_left(suite, models, order, grid);
@@ -179,9 +181,9 @@ SuiteResults run_suite(const SuiteConfig& suite, bool quick, const std::string& 
 }
 
 SuiteResults run_checkpoint(const SuiteConfig& suite, bool quick, const std::string& checkpoint,
-                            Monitor& monitor) {
+                            Monitor& monitor, const Processor& processor) {
   const std::vector<GridCell> grid = grid_of(suite);
-  InferenceModel loaded(checkpoint);
+  InferenceModel loaded(checkpoint, processor);
   LanguageModel& model = loaded.model();
   if (model.config().vocab < suite.task.vocab)
     fail(ExitCode::usage,
@@ -211,7 +213,7 @@ SuiteResults run_checkpoint(const SuiteConfig& suite, bool quick, const std::str
       return monitor.stop() == Stop::none;
     };
     CellScore score;
-    if (score_cell(model, grid[i], slice_done, score)) scores.scores[i] = score;
+    if (score_cell(model, grid[i], slice_done, score, processor)) scores.scores[i] = score;
   }
   result.rates.push_back(scores);
   if (scores.mean_accuracy() >= 0) results.models.push_back(result);

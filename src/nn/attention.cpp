@@ -54,7 +54,7 @@ class SoftmaxAttention : public Attention {
 
  private:
   static Tensor take_lse(Context& ctx, const AttentionInputs& in) {
-    return ctx.arena.take("softmax log-sum-exp", in.q.dtype(), {in.q.dim(0), in.q.dim(1), in.q.dim(2)});
+    return ctx.arena.take("softmax log-sum-exp", wide(in.q.dtype()), {in.q.dim(0), in.q.dim(1), in.q.dim(2)});
   }
   // cache[:, position ..] = x [B, T, Hkv, d]
   static void append(Context& ctx, const Tensor& cache, const Tensor& x, int64_t position) {
@@ -115,7 +115,7 @@ class LinearRead : public Attention {
 
   void take_state(Arena& arena, DType dtype, MixerState& state, int64_t batch, int64_t) const override {
     state.memory =
-        arena.take("mixer state", dtype,
+        arena.take("mixer state", wide(dtype),
                    {batch, heads_.kv_heads, map_.features(), state_columns(read_, heads_.value_width)});
   }
   int64_t state_entries(int64_t) const override {
@@ -166,7 +166,7 @@ class AdditiveAttention : public LinearRead {
  private:
   Tensor take_mass(Context& ctx, const AttentionInputs& in) const {
     if (read_ == Read::raw) return {};
-    return ctx.arena.take("attention mass", in.q.dtype(), {in.q.dim(0), in.q.dim(1), in.q.dim(2)});
+    return ctx.arena.take("attention mass", wide(in.q.dtype()), {in.q.dim(0), in.q.dim(1), in.q.dim(2)});
   }
   // A token takes T (d + dv) operations in the quadratic form and 4 n dv in the chunked one: equal near T = 2
   // n.

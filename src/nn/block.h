@@ -25,6 +25,7 @@ class Block {
   // y, x: [batch, hidden], one token each.
   void step(Context& ctx, const Tensor& y, const Tensor& x, MixerState& state, const StepPlace& place);
   int64_t state_entries(int64_t length) const { return mixer_->state_entries(length); }
+  int64_t operations(int64_t length) const { return mixer_->operations(length) + mlp_.operations(); }
 
  private:
   template <class Mix>

@@ -165,4 +165,10 @@ int64_t LanguageModel::state_entries(int64_t length) const {
   return sum;
 }
 
+int64_t LanguageModel::operations(int64_t length) const {
+  int64_t sum = 2 * config_.vocab * config_.hidden;
+  for (const auto& block : blocks_) sum += block->operations(length);
+  return sum;
+}
+
 }  // namespace kata

@@ -51,6 +51,9 @@ class LanguageModel {
 
   // Numbers that a sequence of `length` tokens leaves in the mixers' states, all layers.
   int64_t state_entries(int64_t length) const;
+  // Operations of one more token after `length` tokens, classifier included. Training takes three times as
+  // many.
+  int64_t operations(int64_t length) const;
 
  private:
   Tensor classifier() const { return head_ ? head_->value : embedding_.value; }

@@ -47,7 +47,7 @@ void Mamba2Mixer::pass(Context& ctx, const Tensor& y, const Tensor& x, const Ten
   projected_ = ctx.arena.take("mamba2 x B C", dtype_, {rows, channels()});
   convolved_ = ctx.arena.take("convolved x B C", dtype_, {rows, channels()});
   dt_input_ = ctx.arena.take("dt input", dtype_, {rows, heads_});
-  dt_step_ = ctx.arena.take("dt", dtype_, {rows, heads_});
+  dt_step_ = ctx.arena.take("dt", wide(dtype_), {rows, heads_});
   gate_.forward(ctx, z_, x);
   xbc_.forward(ctx, projected_, x);
   dt_.forward(ctx, dt_input_, x);
@@ -57,7 +57,7 @@ void Mamba2Mixer::pass(Context& ctx, const Tensor& y, const Tensor& x, const Ten
   ready_.q = parts.c.repeat(heads_);
   ready_.k = parts.b.repeat(heads_);
   ready_.v = ctx.arena.take("dt x", dtype_, {rows, heads_, head_dim_});
-  ready_.log_decay = ctx.arena.take("log decay", dtype_, {rows, heads_});
+  ready_.log_decay = ctx.arena.take("log decay", wide(dtype_), {rows, heads_});
   decay_gate_forward(ctx, ready_.log_decay, dt_step_, dt_input_, decay_.a_log.value, decay_.dt_bias.value);
   head_scale_forward(ctx, ready_.v, dt_step_, parts.x, false);
   read_ = ctx.arena.take("attention read", dtype_, {rows, heads_, head_dim_});
@@ -102,19 +102,20 @@ void Mamba2Mixer::backward(Context& ctx, const Tensor& dx, const Tensor& dy, con
                                   ctx.arena.take("B gradients of the heads", dtype_, keys),
                                   ctx.arena.take("dt x gradient", dtype_, read_.shape()),
                                   {},
-                                  ctx.arena.take("log decay gradient", dtype_, gates)};
+                                  ctx.arena.take("log decay gradient", wide(dtype_), gates)};
   attention_->backward(ctx, by_sequence(gradients, sequence), by_sequence(dread, sequence),
                        by_sequence(ready_, sequence), by_sequence(read_, sequence), sequence);
 
   const Tensor dconvolved = ctx.arena.take("x B C gradient", dtype_, convolved_.shape());
-  const Tensor ddt = ctx.arena.take("dt gradient", dtype_, gates);
+  const Tensor ddt = ctx.arena.take("dt gradient", wide(dtype_), gates);
+  const Tensor ddt_input = ctx.arena.take("dt input gradient", dtype_, gates);
   const Parts parts = split(convolved_), dparts = split(dconvolved);
   head_scale_backward(ctx, dparts.x, skip_.gradient, dread, skip_.value, parts.x, false);
   head_scale_backward(ctx, dparts.x, ddt, gradients.v, dt_step_, parts.x, true);
   head_sum(ctx, dparts.c, gradients.q);
   head_sum(ctx, dparts.b, gradients.k);
-  decay_gate_backward(ctx, ddt, decay_.a_log.gradient, decay_.dt_bias.gradient, gradients.log_decay, ddt,
-                      dt_input_, decay_.a_log.value, decay_.dt_bias.value);
+  decay_gate_backward(ctx, ddt_input, decay_.a_log.gradient, decay_.dt_bias.gradient, gradients.log_decay,
+                      ddt, dt_input_, decay_.a_log.value, decay_.dt_bias.value);
 
   const Tensor dprojected = ctx.arena.take("x B C gradient before convolution", dtype_, projected_.shape());
   short_conv_backward(ctx, dprojected.view(by_time), conv_.gradient, dconvolved.view(by_time),
@@ -122,7 +123,7 @@ void Mamba2Mixer::backward(Context& ctx, const Tensor& dx, const Tensor& dy, con
                       sequence.starts);
   xbc_.backward(ctx, dx, dprojected, x);
   gate_.backward(ctx, dx, dz, x, true);
-  dt_.backward(ctx, dx, ddt, x, true);
+  dt_.backward(ctx, dx, ddt_input, x, true);
 }
 
 MixerState Mamba2Mixer::take_state(Arena& arena, int64_t batch, int64_t capacity) const {

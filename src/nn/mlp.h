@@ -34,6 +34,8 @@ class Mlp {
     gate_up_.backward(ctx, dx, dgate_up, x);
   }
 
+  int64_t operations() const { return 6 * gate_up_.in() * width_; }  // of a token
+
  private:
   int64_t width_;
   Linear gate_up_, down_;

@@ -15,7 +15,7 @@ class Norm {
 
   // y, x: [rows, width] or [rows, heads, width]; the row scales live in the caller's arena scope.
   void forward(Context& ctx, const Tensor& y, const Tensor& x) {
-    rstd_ = ctx.arena.take("norm scales", x.dtype(), {x.dim(0) * (x.rank() == 3 ? x.dim(1) : 1)});
+    rstd_ = ctx.arena.take("norm scales", wide(x.dtype()), {x.dim(0) * (x.rank() == 3 ? x.dim(1) : 1)});
     rmsnorm_forward(ctx, y, rstd_, x, weight_.value, eps);
   }
   // dx (+)= ...; dx may be dy where their strides agree and nothing is accumulated.

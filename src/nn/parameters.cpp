@@ -37,9 +37,8 @@ double draw_one(const Init& init, const Philox& random, uint64_t index) {
 }
 
 template <class T>
-void draw(const Parameter& p, uint64_t seed) {
+void draw(T* x, const Parameter& p, uint64_t seed) {
   const Philox random(seed ^ hash_name(p.name), stream_init);
-  T* x = p.value.as<T>();
   parallel_blocks(p.shape.numel(), 65536, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       x[i] = static_cast<T>(draw_one(p.init, random, static_cast<uint64_t>(i)));
@@ -56,25 +55,26 @@ Parameter& Parameters::add(const std::string& name, const Shape& shape, Init ini
   return parameters_.back();
 }
 
-void Parameters::bind(const Tensor& values, const Tensor& gradients) {
+void Parameters::bind(const Tensor& values, const Tensor& gradients, const Tensor& copy) {
   int64_t front = 0, back = decayed_;
-  values_ = values.defined() ? values : Tensor(nullptr, dtype_, {count_});
-  gradients_ = gradients.defined() ? gradients : Tensor(nullptr, dtype_, {count_});
+  values_ = values.defined() ? values : Tensor(nullptr, master_dtype(), {count_});
+  gradients_ = gradients.defined() ? gradients : Tensor(nullptr, master_dtype(), {count_});
+  copy_ = copy.defined() || !has_copy() ? copy : Tensor(nullptr, dtype_, {decayed_});
   for (Parameter& p : parameters_) {
     int64_t& at = p.decay ? front : back;
     p.offset = at;
     at += p.shape.numel();
-    p.value = slice(values_, p);
+    p.value = slice(p.decay && has_copy() ? copy_ : values_, p);
     p.gradient = slice(gradients_, p);
   }
 }
 
-void Parameters::initialise(uint64_t seed) {
+void Parameters::initialise(uint64_t seed, const Tensor& flat) const {
   for (const Parameter& p : parameters_) {
-    if (dtype_ == DType::f32)
-      draw<float>(p, seed);
+    if (flat.dtype() == DType::f32)
+      draw(slice(flat, p).as<float>(), p, seed);
     else
-      draw<double>(p, seed);
+      draw(slice(flat, p).as<double>(), p, seed);
   }
 }
 

@@ -73,8 +73,8 @@ AttentionInputs QkvMixer::normalise(Context& ctx, const AttentionInputs& in) {
     q_norm_->forward(ctx, out.q, in.q);
     k_norm_->forward(ctx, out.k, in.k);
   } else {
-    q_rnorm_ = ctx.arena.take("norm scales", dtype_, {rows * heads_});
-    k_rnorm_ = ctx.arena.take("norm scales", dtype_, {rows * kv_heads_});
+    q_rnorm_ = ctx.arena.take("norm scales", wide(dtype_), {rows * heads_});
+    k_rnorm_ = ctx.arena.take("norm scales", wide(dtype_), {rows * kv_heads_});
     l2norm_forward(ctx, out.q, q_rnorm_, in.q, Norm::eps);
     l2norm_forward(ctx, out.k, k_rnorm_, in.k, Norm::eps);
   }
@@ -106,7 +106,7 @@ AttentionInputs QkvMixer::unit_rows(Context& ctx, const AttentionInputs& in) con
 
 void QkvMixer::take_rope_table(Context& ctx, int64_t rows, int64_t position) {
   if (!rope_) return;
-  rope_table_ = ctx.arena.take("rope table", dtype_, {rows, rope_->rotated / 2, 2});
+  rope_table_ = ctx.arena.take("rope table", wide(dtype_), {rows, rope_->rotated / 2, 2});
   rope_table(ctx, rope_table_, position, *rope_);
 }
 
@@ -129,7 +129,7 @@ void QkvMixer::rotate_rows(Context& ctx, const AttentionInputs& in, PositionOf&&
   const int64_t rows = in.q.dim(0);
   const Tensor positions = ctx.arena.take("positions", DType::i64, {rows});
   for (int64_t r = 0; !ctx.planning() && r < rows; ++r) positions.as<int64_t>()[r] = position_of(r);
-  rope_table_ = ctx.arena.take("rope table", dtype_, {rows, rope_->rotated / 2, 2});
+  rope_table_ = ctx.arena.take("rope table", wide(dtype_), {rows, rope_->rotated / 2, 2});
   rope_table(ctx, rope_table_, positions, *rope_);
   rotate(ctx, in, {1, rows}, false);
 }
@@ -192,9 +192,9 @@ AttentionInputs QkvMixer::take_gradients(Context& ctx, const AttentionInputs& tu
     out.q = ctx.arena.take("unit q gradient", dtype_, turned.q.shape());
     out.k = ctx.arena.take("unit k gradient", dtype_, turned.k.shape());
   }
-  if (ready_.beta.defined()) out.beta = ctx.arena.take("beta gradient", dtype_, ready_.beta.shape());
+  if (ready_.beta.defined()) out.beta = ctx.arena.take("beta gradient", wide(dtype_), ready_.beta.shape());
   if (ready_.log_decay.defined())
-    out.log_decay = ctx.arena.take("log decay gradient", dtype_, ready_.log_decay.shape());
+    out.log_decay = ctx.arena.take("log decay gradient", wide(dtype_), ready_.log_decay.shape());
   return out;
 }
 

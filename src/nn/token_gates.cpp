@@ -27,13 +27,14 @@ TokenGates::TokenGates(Parameters& parameters, const std::string& name, int64_t 
 void TokenGates::forward(Context& ctx, AttentionInputs& gates, const Tensor& x) {
   const Shape shape{x.dim(0), heads_};
   if (beta_) {
-    gates.beta = ctx.arena.take("beta", x.dtype(), shape);
-    beta_->forward(ctx, gates.beta, x);
-    sigmoid_forward(ctx, gates.beta, gates.beta);
+    const Tensor beta_input = ctx.arena.take("beta input", x.dtype(), shape);
+    gates.beta = ctx.arena.take("beta", wide(x.dtype()), shape);
+    beta_->forward(ctx, beta_input, x);
+    sigmoid_forward(ctx, gates.beta, beta_input);
   }
   if (decay_) {
     decay_input_ = ctx.arena.take("decay input", x.dtype(), shape);
-    gates.log_decay = ctx.arena.take("log decay", x.dtype(), shape);
+    gates.log_decay = ctx.arena.take("log decay", wide(x.dtype()), shape);
     decay_->projection.forward(ctx, decay_input_, x);
     decay_gate_forward(ctx, gates.log_decay, {}, decay_input_, decay_->parameters.a_log.value,
                        decay_->parameters.dt_bias.value);

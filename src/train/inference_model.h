@@ -1,4 +1,4 @@
-// A trained model out of a checkpoint, for evaluation and generation: weights only, no gradients.
+// A trained model out of a checkpoint, for evaluation and generation: weights only, in fp32, no gradients.
 #pragma once
 
 #include <memory>
@@ -13,19 +13,21 @@ class InferenceModel {
  public:
   // path: a run (its latest checkpoint) or one step folder. ExitCode::data when there is none or it is
   // damaged.
-  explicit InferenceModel(const std::string& path);
+  explicit InferenceModel(const std::string& path, const Processor& processor = {});
 
   const RunConfig& config() const { return config_; }
   LanguageModel& model() { return *model_; }
+  const Processor& processor() const { return processor_; }
   const std::string& checkpoint_folder() const { return folder_; }
   int64_t step() const { return step_; }
 
  private:
   RunConfig config_;
+  Processor processor_;
   std::string folder_;
   int64_t step_ = 0;
   std::unique_ptr<LanguageModel> model_;
-  Arena memory_;
+  Arena memory_, gpu_memory_;  // the parameters are in one of them
 };
 
 }  // namespace kata

@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/bf16.h"
 #include "base/parallel.h"
 #include "ops/adamw.h"
 #include "ops/global_norm.h"
+#include "train/answers.h"
 
 namespace kata {
 
 namespace {
-
-constexpr DType dtype = DType::f32;
 
 Tensor ids(std::vector<int32_t>& values, const BatchShape& shape, int64_t begin, int64_t end) {
   return Tensor(values.data(), DType::i32, {shape.rows, shape.length}).rows(begin, end);
@@ -38,155 +38,231 @@ int64_t training_slice(const TrainConfig& train, const std::vector<BatchShape>& 
   return tokens;
 }
 
-void evaluate_slice(LanguageModel& model, Context& ctx, const Tensor& inputs, const Tensor& targets,
-                    const Tensor& starts, Evaluation& sums) {
-  Arena::Scope scope(ctx.arena);
-  const Shape tokens{inputs.numel()};
-  const Tensor losses = ctx.arena.take("losses", model.parameters().dtype(), tokens);
-  const Tensor predictions = ctx.arena.take("predictions", DType::i32, tokens);
-  model.evaluate(ctx, losses, predictions, inputs, targets, starts);
-  if (ctx.planning()) return;
-  dispatch_float(losses.dtype(), [&]<class T>() {
-    for (int64_t row = 0; row < inputs.dim(0); ++row) {
-      int64_t scored = 0, correct = 0;
-      for (int64_t i = row * inputs.dim(1); i < (row + 1) * inputs.dim(1); ++i) {
-        if (targets.as<int32_t>()[i] == kNoTarget) continue;
-        sums.loss_sum += static_cast<double>(losses.as<T>()[i]);
-        correct += predictions.as<int32_t>()[i] == targets.as<int32_t>()[i];
-        ++scored;
-      }
-      if (scored == 0) continue;
-      sums.tokens += scored;
-      sums.correct += correct;
-      sums.example_accuracy_sum += static_cast<double>(correct) / static_cast<double>(scored);
-      ++sums.examples;
+void add_scores(Evaluation& sums, const Answers& answers, const Tensor& targets) {
+  const int32_t* target = targets.as<int32_t>();
+  for (int64_t row = 0; row < targets.dim(0); ++row) {
+    int64_t scored = 0, correct = 0;
+    for (int64_t i = row * targets.dim(1); i < (row + 1) * targets.dim(1); ++i) {
+      if (target[i] == kNoTarget) continue;
+      sums.loss_sum += answers.losses[static_cast<size_t>(i)];
+      correct += answers.predictions[static_cast<size_t>(i)] == target[i];
+      ++scored;
     }
-  });
+    if (scored == 0) continue;
+    sums.tokens += scored;
+    sums.correct += correct;
+    sums.example_accuracy_sum += static_cast<double>(correct) / static_cast<double>(scored);
+    ++sums.examples;
+  }
+}
+
+DType activation_dtype(const TrainConfig& train) {
+  return train.precision == "bf16" ? DType::bf16 : DType::f32;
 }
 
 }  // namespace
 
 std::string MemoryPlan::text() const {
   return fmt::format(
-      "memory: {} = parameters {} + gradients {} + moments {} + activations {}\nactivations at the peak:\n{}",
+      "memory: {} = parameters {} + gradients {} + moments {} + activations {}{}\nactivations at the "
+      "peak:\n{}",
       human_bytes(total()), human_bytes(parameters), human_bytes(gradients), human_bytes(moments),
-      human_bytes(activations), activation_table);
+      human_bytes(activations), batch > 0 ? " + batch and workspace " + human_bytes(batch) : std::string(),
+      activation_table);
 }
 
-size_t plan_evaluation(LanguageModel& model, const std::vector<BatchShape>& shapes, int64_t max_tokens) {
+size_t plan_evaluation(LanguageModel& model, const std::vector<BatchShape>& shapes, int64_t max_tokens,
+                       const Processor& processor) {
   Arena arena;
-  Context ctx{arena};
-  Evaluation unused;
+  Context ctx(arena, processor);
+  Answers unused;
   for (const BatchShape& shape : shapes) {
     const int64_t rows = slice_rows(shape, max_tokens);
     for (const int64_t r : {rows, shape.rows % rows}) {  // the last slice may be smaller
       if (r == 0) continue;
-      evaluate_slice(model, ctx, null_ids(r, shape.length), null_ids(r, shape.length), {}, unused);
+      const Tensor ids = null_ids(r, shape.length);
+      answer(model, ctx, ids, ids, {}, unused);
     }
   }
   return arena.peak();
 }
 
 Evaluation evaluate(LanguageModel& model, BatchSource& source, int64_t batches, int64_t max_tokens,
-                    Arena& arena) {
-  Context ctx{arena};
+                    Context& ctx) {
   Evaluation sums;
   Batch batch;
+  Answers answers;
   const int64_t epoch = source.steps_per_epoch();
   for (int64_t step = 0; step < (batches > 0 ? std::min(batches, epoch) : epoch); ++step) {
     source.fill(step, batch);
     const int64_t rows = slice_rows(batch.shape, max_tokens);
     for (int64_t begin = 0; begin < batch.shape.rows; begin += rows) {
       const int64_t end = std::min(begin + rows, batch.shape.rows);
-      evaluate_slice(model, ctx, ids(batch.inputs, batch.shape, begin, end),
-                     ids(batch.targets, batch.shape, begin, end), starts_of(batch, begin, end), sums);
+      const Tensor targets = ids(batch.targets, batch.shape, begin, end);
+      answer(model, ctx, ids(batch.inputs, batch.shape, begin, end), targets, starts_of(batch, begin, end),
+             answers);
+      add_scores(sums, answers, targets);
     }
   }
   return sums;
 }
 
 MemoryPlan Learner::plan(const ModelConfig& config, const TrainConfig& train,
-                         const std::vector<BatchShape>& shapes, const std::vector<BatchShape>& evaluated) {
-  LanguageModel model(config, dtype, train.recompute == "block");
+                         const std::vector<BatchShape>& shapes, const std::vector<BatchShape>& evaluated,
+                         const Processor& processor) {
+  LanguageModel model(config, activation_dtype(train), train.recompute == "block");
+  const Parameters& parameters = model.parameters();
   Arena arena;
-  Context ctx{arena};
+  Context ctx(arena, processor);
+  int64_t tokens = 0;
   for (const BatchShape& shape : shapes) {
     Arena::Scope scope(arena);
+    tokens = std::max(tokens, shape.tokens());
+    const Tensor losses = arena.take("losses", parameters.master_dtype(), {shape.tokens()});
     const int64_t rows = micro_rows(train, shape);
-    const Tensor losses = arena.take("losses", dtype, {rows * shape.length});
     for (const int64_t r : {rows, shape.rows % rows})  // the last slice may be smaller
       if (r > 0)
         model.forward_backward(ctx, losses.rows(0, r * shape.length), null_ids(r, shape.length),
                                null_ids(r, shape.length), 1);
+    if (processor.device == Device::cuda) {
+      const Tensor number(nullptr, DType::f64, {1});
+      sum_to(ctx, number, losses);
+      global_norm_to(ctx, number, parameters.gradients());
+    }
   }
-  global_norm(ctx, model.parameters().gradients());
+  if (processor.device == Device::cpu) global_norm(ctx, parameters.gradients());
+  const auto count = static_cast<size_t>(parameters.count());
   MemoryPlan plan;
-  plan.parameters = static_cast<size_t>(model.parameters().count()) * size_of(dtype);
-  plan.gradients = plan.parameters;
-  plan.moments = 2 * plan.parameters;
-  plan.activations = std::max(arena.peak(), plan_evaluation(model, evaluated, training_slice(train, shapes)));
+  plan.gradients = count * size_of(parameters.master_dtype());
+  plan.parameters = plan.gradients;
+  plan.moments = 2 * plan.gradients;
+  if (parameters.has_copy())
+    plan.parameters += static_cast<size_t>(parameters.decayed_count()) * size_of(parameters.dtype());
+  if (processor.device == Device::cuda) plan.batch = GpuStep::bytes(tokens) + Gpu::workspace_bytes;
+  plan.activations =
+      std::max(arena.peak(), plan_evaluation(model, evaluated, training_slice(train, shapes), processor));
   plan.activation_table = arena.table();
   return plan;
 }
 
 Learner::Learner(const ModelConfig& model, const TrainConfig& train, const OptimizerConfig& optimizer,
-                 const std::vector<BatchShape>& shapes, const std::vector<BatchShape>& evaluated)
+                 const std::vector<BatchShape>& shapes, const std::vector<BatchShape>& evaluated,
+                 const Processor& processor)
     : train_(train),
       optimizer_(optimizer),
-      plan_(plan(model, train, shapes, evaluated)),
-      model_(model, dtype, train.recompute == "block"),
-      persistent_(plan_.parameters + plan_.gradients + plan_.moments + 4 * Arena::alignment),
-      activations_(plan_.activations),
+      processor_(processor),
+      plan_(plan(model, train, shapes, evaluated, processor)),
+      model_(model, activation_dtype(train), train.recompute == "block"),
+      persistent_(plan_.parameters + plan_.gradients + plan_.moments + plan_.batch + 5 * Arena::alignment,
+                  processor.memory()),
+      activations_(plan_.activations, processor.memory()),
       evaluation_tokens_(training_slice(train, shapes)) {
-  const Shape flat{model_.parameters().count()};
+  Parameters& parameters = model_.parameters();
+  const Shape flat{parameters.count()};
+  const DType dtype = parameters.master_dtype();
   const Tensor values = persistent_.take("parameters", dtype, flat);
   const Tensor gradients = persistent_.take("gradients", dtype, flat);
   first_moment_ = persistent_.take("first moments", dtype, flat);
   second_moment_ = persistent_.take("second moments", dtype, flat);
-  model_.parameters().bind(values, gradients);
-  model_.parameters().initialise(train.seed);
-  std::memset(first_moment_.data(), 0, first_moment_.bytes());
-  std::memset(second_moment_.data(), 0, second_moment_.bytes());
+  Tensor copy;
+  if (parameters.has_copy())
+    copy = persistent_.take("parameters in 16 bits", parameters.dtype(), {parameters.decayed_count()});
+  parameters.bind(values, gradients, copy);
+  if (!on_gpu()) {
+    parameters.initialise(train.seed);
+    std::memset(first_moment_.data(), 0, first_moment_.bytes());
+    std::memset(second_moment_.data(), 0, second_moment_.bytes());
+    return;
+  }
+  int64_t tokens = 0;
+  for (const BatchShape& shape : shapes) tokens = std::max(tokens, shape.tokens());
+  gpu_step_ = std::make_unique<GpuStep>(*processor_.gpu, persistent_, tokens);
+  {
+    Arena::Scope scope(host_weights_);
+    parameters.initialise(train.seed, host_copy(host_weights_, values));
+  }
+  processor_.gpu->zero(first_moment_.data(), first_moment_.bytes());
+  processor_.gpu->zero(second_moment_.data(), second_moment_.bytes());
+  take_over();
 }
 
-double Learner::gradients(Batch& batch) {
-  const auto scored = std::count_if(batch.targets.begin(), batch.targets.end(),
-                                    [](int32_t target) { return target != kNoTarget; });
-  if (scored == 0)
+// losses and, added to the zeroed buffer, gradients of a batch, in slices of train.micro_batch rows.
+void Learner::compute(const Tensor& inputs, const Tensor& targets, const Tensor& starts, double scale,
+                      const Tensor& losses) {
+  Context ctx = context();
+  const int64_t rows = inputs.dim(0), length = inputs.dim(1);
+  const int64_t slice = micro_rows(train_, {rows, length});
+  for (int64_t begin = 0; begin < rows; begin += slice) {
+    const int64_t end = std::min(begin + slice, rows);
+    model_.forward_backward(ctx, losses.rows(begin * length, end * length), inputs.rows(begin, end),
+                            targets.rows(begin, end), scale,
+                            starts.defined() ? starts.rows(begin, end) : starts);
+  }
+}
+
+void Learner::start(Batch& batch) {
+  scored_ = std::count_if(batch.targets.begin(), batch.targets.end(),
+                          [](int32_t target) { return target != kNoTarget; });
+  if (scored_ == 0)
     fail(ExitCode::data, "a batch of {} tokens has none to score; check the task or the data",
          batch.shape.tokens());
   const Tensor gradients = model_.parameters().gradients();
-  std::memset(gradients.data(), 0, gradients.bytes());
-  Context ctx{activations_};
-  double sum = 0;
-  const int64_t rows = micro_rows(train_, batch.shape);
-  for (int64_t begin = 0; begin < batch.shape.rows; begin += rows) {
-    Arena::Scope scope(activations_);
-    const int64_t end = std::min(begin + rows, batch.shape.rows);
-    const Tensor losses = activations_.take("losses", dtype, {(end - begin) * batch.shape.length});
-    model_.forward_backward(ctx, losses, ids(batch.inputs, batch.shape, begin, end),
-                            ids(batch.targets, batch.shape, begin, end), 1 / static_cast<double>(scored),
-                            starts_of(batch, begin, end));
-    for (int64_t i = 0; i < losses.numel(); ++i) sum += static_cast<double>(losses.as<float>()[i]);
+  const Shape tokens{batch.shape.tokens()};
+  const DType dtype = model_.parameters().master_dtype();
+  if (on_gpu()) {
+    const GpuStep::Ids ids = gpu_step_->upload(batch);
+    gpu_step_->run({batch.shape.rows, batch.shape.length, ids.starts.defined(), 0}, [&] {
+      Arena::Scope scope(activations_);
+      Context ctx = context();
+      const Tensor losses = activations_.take("losses", dtype, tokens);
+      processor_.gpu->zero(gradients.data(), gradients.bytes());
+      compute(ids.inputs, ids.targets, ids.starts, 1, losses);  // update() divides by the scored tokens
+      sum_to(ctx, gpu_step_->loss_sum(), losses);
+      global_norm_to(ctx, gpu_step_->gradient_norm(), gradients);
+    });
+    return;
   }
-  return sum / static_cast<double>(scored);
+  Arena::Scope scope(activations_);
+  const Tensor losses = activations_.take("losses", dtype, tokens);
+  std::memset(gradients.data(), 0, gradients.bytes());
+  compute(ids(batch.inputs, batch.shape, 0, batch.shape.rows),
+          ids(batch.targets, batch.shape, 0, batch.shape.rows), starts_of(batch, 0, batch.shape.rows),
+          1 / static_cast<double>(scored_), losses);
+  loss_sum_ = 0;
+  for (int64_t i = 0; i < losses.numel(); ++i) loss_sum_ += static_cast<double>(losses.as<float>()[i]);
+}
+
+double Learner::finish() {
+  if (on_gpu()) {
+    const GpuStep::Results results = gpu_step_->results();
+    loss_sum_ = results.loss_sum;
+    gpu_norm_ = results.gradient_norm / static_cast<double>(scored_);
+  }
+  return loss_sum_ / static_cast<double>(scored_);
+}
+
+double Learner::gradients(Batch& batch) {
+  start(batch);
+  return finish();
 }
 
 double Learner::gradient_norm() {
-  Context ctx{activations_};
+  if (on_gpu()) return gpu_norm_;
+  Context ctx = context();
   return global_norm(ctx, model_.parameters().gradients());
 }
 
 void Learner::update(double rate, double norm) {
   ++updates_;
-  const double scale = train_.clip > 0 && norm > train_.clip ? train_.clip / norm : 1;
+  double scale = train_.clip > 0 && norm > train_.clip ? train_.clip / norm : 1;
+  if (on_gpu()) scale /= static_cast<double>(std::max<int64_t>(scored_, 1));
   const int64_t decayed = model_.parameters().decayed_count(), count = model_.parameters().count();
   adamw_range(rate, scale, 0, decayed, optimizer_.weight_decay);
   adamw_range(rate, scale, decayed, count, 0);
 }
 
 void Learner::adamw_range(double rate, double gradient_scale, int64_t begin, int64_t end, double decay) {
-  Context ctx{activations_};
+  Context ctx = context();
   AdamWSettings settings;
   settings.lr = rate;
   settings.beta1 = optimizer_.betas[0];
@@ -196,23 +272,73 @@ void Learner::adamw_range(double rate, double gradient_scale, int64_t begin, int
   settings.gradient_scale = gradient_scale;
   settings.step = updates_;
   const Parameters& p = model_.parameters();
+  const Tensor copy = begin == 0 && p.has_copy() ? p.copy() : Tensor();
   adamw(ctx, p.values().rows(begin, end), first_moment_.rows(begin, end), second_moment_.rows(begin, end),
-        p.gradients().rows(begin, end), settings);
+        p.gradients().rows(begin, end), settings, copy);
 }
 
 Evaluation Learner::evaluate(BatchSource& source, int64_t batches) {
-  return kata::evaluate(model_, source, batches, evaluation_tokens_, activations_);
+  Context ctx = context();
+  return kata::evaluate(model_, source, batches, evaluation_tokens_, ctx);
+}
+
+// Room on the host for a buffer of the GPU; on the CPU the buffer itself.
+Tensor Learner::host_copy(Arena& memory, const Tensor& flat) const {
+  if (!on_gpu()) return flat;
+  if (memory.planning()) memory = Arena(2 * (flat.bytes() + Arena::alignment));
+  return memory.take("host copy", flat.dtype(), flat.shape());
+}
+
+void Learner::take_over() {
+  if (!on_gpu()) return;
+  const Gpu& gpu = *processor_.gpu;
+  const Parameters& parameters = model_.parameters();
+  const auto send = [&](Arena& memory, const Tensor& to) {
+    const Tensor from = host_copy(memory, to);
+    gpu.upload(to.data(), from.data(), from.bytes());
+    return from;
+  };
+  if (!host_weights_.planning()) {
+    Arena::Scope scope(host_weights_);
+    const float* values = send(host_weights_, parameters.values()).as<float>();
+    std::vector<bf16> copy(parameters.has_copy() ? static_cast<size_t>(parameters.decayed_count()) : 0);
+    parallel_blocks(static_cast<int64_t>(copy.size()), 65536, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) copy[static_cast<size_t>(i)] = to_bf16(values[i]);
+    });
+    if (!copy.empty()) gpu.upload(parameters.copy().data(), copy.data(), copy.size() * sizeof(bf16));
+    gpu.synchronise();
+  }
+  if (!host_moments_.planning()) {
+    Arena::Scope scope(host_moments_);
+    send(host_moments_, first_moment_);
+    send(host_moments_, second_moment_);
+    gpu.synchronise();
+  }
 }
 
 std::vector<std::pair<std::string, Tensor>> Learner::weights() {
-  return model_.parameters().named(model_.parameters().values());
+  Arena::Scope scope(host_weights_);
+  const Tensor host = host_copy(host_weights_, model_.parameters().values());
+  if (on_gpu()) {
+    processor_.gpu->download(host.data(), model_.parameters().values().data(), host.bytes());
+    processor_.gpu->synchronise();
+  }
+  return model_.parameters().named(host);
 }
 
 std::vector<std::pair<std::string, Tensor>> Learner::moments() {
+  Arena::Scope scope(host_moments_);
+  const Tensor first = host_copy(host_moments_, first_moment_);
+  const Tensor second = host_copy(host_moments_, second_moment_);
+  if (on_gpu()) {
+    processor_.gpu->download(first.data(), first_moment_.data(), first.bytes());
+    processor_.gpu->download(second.data(), second_moment_.data(), second.bytes());
+    processor_.gpu->synchronise();
+  }
   std::vector<std::pair<std::string, Tensor>> all;
-  for (const auto& [name, tensor] : model_.parameters().named(first_moment_))
+  for (const auto& [name, tensor] : model_.parameters().named(first))
     all.emplace_back("first." + name, tensor);
-  for (const auto& [name, tensor] : model_.parameters().named(second_moment_))
+  for (const auto& [name, tensor] : model_.parameters().named(second))
     all.emplace_back("second." + name, tensor);
   return all;
 }

@@ -45,14 +45,15 @@ void check_output(const std::string& folder, bool resume) {
 
 Trainer::Trainer(const RunConfig& config, const TrainerOptions& options, BatchSource& train,
                  BatchSource* validation, const std::vector<BatchShape>& train_shapes,
-                 const std::vector<BatchShape>& validation_shapes)
+                 const std::vector<BatchShape>& validation_shapes, const Processor& processor)
     : config_(config),
       options_(options),
       train_(train),
       validation_(validation),
       learner_(config.model, config.train, config.optimizer, train_shapes,
-               validation ? validation_shapes : std::vector<BatchShape>()),
-      guard_(config.train) {
+               validation ? validation_shapes : std::vector<BatchShape>(), processor),
+      guard_(config.train),
+      processor_(processor) {
   check_output(options_.output, options_.resume);
   if (options_.resume) restore();
   make_directories(options_.output);
@@ -67,6 +68,7 @@ void Trainer::restore() {
          checkpoint.folder());
   checkpoint.read_tensors("model.safetensors", learner_.weights());
   checkpoint.read_tensors("optimizer.safetensors", learner_.moments());
+  learner_.take_over();
   try {
     const nlohmann::json& state = checkpoint.state();
     tokens_ = state.at("tokens").get<int64_t>();
@@ -80,11 +82,17 @@ void Trainer::restore() {
 
 Trainer::StepResult Trainer::take_step() {
   StepResult result;
-  train_.fill(step_, batch_);
-  result.loss = learner_.gradients(batch_);
+  if (next_ != step_) train_.fill(step_, batch_);
+  learner_.start(batch_);
+  if (step_ + 1 < config_.train.steps) {  // while a GPU computes
+    train_.fill(step_ + 1, batch_);
+    next_ = step_ + 1;
+  }
+  result.loss = learner_.finish();
   result.norm = learner_.gradient_norm();
+  result.tokens = train_.shape(step_).tokens();
+  tokens_ += result.tokens;
   ++step_;
-  tokens_ += batch_.shape.tokens();
   result.rate = learning_rate(config_.optimizer, config_.train.steps, step_);
   result.applied = guard_.admit(step_, result.loss, result.norm);
   if (result.applied) learner_.update(result.rate, result.norm);
@@ -119,6 +127,16 @@ void Trainer::save(MetricsLog& log, Progress& progress) {
   saved_ = step_;
 }
 
+// The fraction of the card's dense bf16 peak that the model's own operations take; null where that is
+// unknown.
+nlohmann::json Trainer::utilisation(double tokens_per_second) {
+  const double peak =
+      processor_.gpu != nullptr && config_.train.precision == "bf16" ? processor_.gpu->peak_bf16_flops() : 0;
+  if (peak == 0) return nullptr;
+  const auto operations = 3 * static_cast<double>(learner_.model().operations(config_.train.sequence / 2));
+  return operations * tokens_per_second / peak;
+}
+
 bool Trainer::out_of_time() const {
   const double minutes =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() / 60;
@@ -134,7 +152,7 @@ ExitCode Trainer::run() {
                             step_ > 0 ? fmt::format("continuing at step {}", step_) : "from the start"));
   while (step_ < steps && !interrupted()) {
     const StepResult result = take_step();
-    progress.advance(batch_.shape.tokens(),
+    progress.advance(result.tokens,
                      fmt::format("loss {:.4f}{}", result.loss, result.applied ? "" : " (skipped)"));
     nlohmann::ordered_json metrics = {{"step", step_},
                                       {"tokens", tokens_},
@@ -143,7 +161,7 @@ ExitCode Trainer::run() {
                                       {"lr", result.rate},
                                       {"skipped", !result.applied},
                                       {"tokens_per_s", progress.tokens_per_second()},
-                                      {"mfu", nullptr},
+                                      {"mfu", utilisation(progress.tokens_per_second())},
                                       {"memory", learner_.memory().total()}};
     if (validation_ && config_.train.validate_every > 0 && due(config_.train.validate_every))
       validate(metrics, progress);

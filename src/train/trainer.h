@@ -35,7 +35,8 @@ class Trainer {
   // more than train.steps and logging, ExitCode::data when there is no usable checkpoint; nothing is written
   // in these cases.
   Trainer(const RunConfig& config, const TrainerOptions& options, BatchSource& train, BatchSource* validation,
-          const std::vector<BatchShape>& train_shapes, const std::vector<BatchShape>& validation_shapes);
+          const std::vector<BatchShape>& train_shapes, const std::vector<BatchShape>& validation_shapes,
+          const Processor& processor = {});
 
   // Trains to config.train.steps: ok, or interrupted after saving (a time limit that ran out is ok).
   ExitCode run();
@@ -43,6 +44,7 @@ class Trainer {
  private:
   struct StepResult {
     double loss = 0, norm = 0, rate = 0;
+    int64_t tokens = 0;
     bool applied = false;
   };
 
@@ -50,6 +52,7 @@ class Trainer {
   StepResult take_step();
   void validate(nlohmann::ordered_json& metrics, Progress& progress);
   void save(MetricsLog& log, Progress& progress);
+  nlohmann::json utilisation(double tokens_per_second);
   bool due(int64_t every) const { return (every > 0 && step_ % every == 0) || step_ == config_.train.steps; }
   bool out_of_time() const;
 
@@ -59,7 +62,9 @@ class Trainer {
   BatchSource* validation_;
   Learner learner_;
   StepGuard guard_;
+  Processor processor_;
   Batch batch_;
+  int64_t next_ = -1;   // the step that batch_ is of
   int64_t step_ = 0;    // steps done
   int64_t tokens_ = 0;  // tokens seen
   int64_t saved_ = -1;  // step of the newest checkpoint; -1: none yet

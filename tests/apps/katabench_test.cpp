@@ -54,7 +54,7 @@ TEST(Katabench, BadArgumentsAreOneLine) {
   expect_refused(2, "--what", {"--what"});
   expect_refused(2, "expected auto, cpu or cuda[:N]", {"--device", "gpu"});
   expect_refused(2, "expected a file name", {"--json", ""});
-  expect_refused(5, "--device cpu", {"--device", "cuda"});
+  expect_refused(5, "cuda:99", {"--device", "cuda:99"});
   expect_refused(3, "missing/out.json", {"l2norm", "--json", dir / "missing/out.json"});
   expect_refused(3, dir.path(), {"l2norm", "--json", dir.path()});
 }

@@ -68,7 +68,7 @@ TEST_F(KataGen, Errors) {
   expect_error(generate({"--temperature", "nan"}), 2, {"--temperature"});
   expect_error(generate({"--top-p", "1.5"}), 2, {"--top-p"});
   expect_error(generate({"--tokens", "-1"}), 2, {"--tokens"});
-  expect_error(generate({"--device", "cuda:0"}), 5, {"CUDA"});
+  expect_error(generate({"--device", "cuda:0"}), 5, {"CPU"});
 }
 
 struct Mixers {

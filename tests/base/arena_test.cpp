@@ -22,8 +22,8 @@ TEST(Arena, ThePlanIsWhatIsUsed) {
   Arena plan;
   step(plan);
   EXPECT_TRUE(plan.planning());
-  EXPECT_EQ(plan.peak(), 448u + 8000 + 64);
-  EXPECT_EQ(plan.used(), 448u);
+  EXPECT_EQ(plan.peak(), 512u + 8192 + 256);
+  EXPECT_EQ(plan.used(), 512u);
   Arena arena(plan.peak());
   step(arena);
   EXPECT_FALSE(arena.planning());
@@ -38,13 +38,13 @@ TEST(Arena, PlanningGivesNullAndTheRealOneAlignedDistinctMemory) {
   Arena arena(1024);
   const Tensor a = arena.take("a", DType::u8, {3}), b = arena.take("b", DType::u8, {3});
   EXPECT_EQ(reinterpret_cast<uintptr_t>(a.data()) % Arena::alignment, 0u);
-  EXPECT_EQ(static_cast<char*>(b.data()) - static_cast<char*>(a.data()), 64);
+  EXPECT_EQ(static_cast<char*>(b.data()) - static_cast<char*>(a.data()), 256);
 }
 
 TEST(Arena, RunningOutPrintsWhatIsLiveLargestFirst) {
-  Arena arena(512);
+  Arena arena(1024);
   arena.take("small", DType::u8, {64});
-  arena.take("large", DType::f32, {64});
+  arena.take("large", DType::f32, {128});
   {
     Arena::Scope scope(arena);
     arena.take("released", DType::u8, {64});
@@ -55,7 +55,7 @@ TEST(Arena, RunningOutPrintsWhatIsLiveLargestFirst) {
   } catch (const Error& error) {
     const std::string text = error.what();
     EXPECT_EQ(error.code(), ExitCode::device);
-    EXPECT_TRUE(text.starts_with("out of memory: too much needs 512 B and 320 B of 512 B are in use:\n"))
+    EXPECT_TRUE(text.starts_with("out of memory: too much needs 512 B and 768 B of 1.00 KiB are in use:\n"))
         << text;
     EXPECT_LT(text.find("large"), text.find("small"));
     EXPECT_EQ(text.find("released"), std::string::npos);

@@ -63,7 +63,7 @@ TEST(Program, RefusedMemoryIsCodeFiveAndKeepsItsTable) {
   EXPECT_EQ(arena.exit_code, 5);
   EXPECT_TRUE(arena.err.starts_with("katatest: error: out of memory: second block needs 256 B"));
   EXPECT_NE(arena.err.find(":\n  first block "), std::string::npos) << arena.err;
-  EXPECT_TRUE(arena.err.ends_with("128 B\n")) << arena.err;
+  EXPECT_TRUE(arena.err.ends_with("256 B\n")) << arena.err;
 }
 
 TEST(Program, AFullDiskAndAClosedPipeAreErrorsNotSignals) {

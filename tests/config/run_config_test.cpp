@@ -126,8 +126,8 @@ INSTANTIATE_TEST_SUITE_P(
         Value{"MicroBatch", "  micro_batch: 64",
               "x.yaml:6:16: train.micro_batch: 64 does not divide the 32 rows of a step (batch_tokens / "
               "sequence)"},
-        Value{"Bf16", "  precision: bf16",
-              "x.yaml:6:14: train.precision: bf16 needs CUDA, which this build does not have; expected fp32"},
+        Value{"Precision", "  precision: fp16",
+              "x.yaml:6:14: train.precision: expected one of fp32, bf16, found 'fp16'"},
         Value{"FinalLr", "optimizer: {lr: 1e-5}",
               "x.yaml:6:12: optimizer.final_lr: 0.0001 is above the peak learning rate 1e-05"},
         Value{"FinalLrUnused", "optimizer: {lr: 1e-5, schedule: constant}", ""},

@@ -169,7 +169,7 @@ class GpuTrial {
       gpu.upload(memory.back().get(), host[name].data(), host[name].size());
     }
     Arena plan;
-    Context planning{plan, Device::cuda, nullptr};
+    Context planning{plan, {Device::cuda, nullptr}};
     call(planning, null_tensors);
     Arena arena(plan.peak(), Arena::Memory::gpu);
     if (plan.peak() > 0) {  // scratch starts as NaN
@@ -179,7 +179,7 @@ class GpuTrial {
                  poison.size());
       gpu.synchronise();
     }
-    Context ctx{arena, Device::cuda, test_gpu()};
+    Context ctx{arena, {Device::cuda, test_gpu()}};
     call(ctx, tensors);
     for (const auto& [name, tensor] : tensors)
       gpu.download(host[name].data(), tensor.data(), host[name].size());
