@@ -125,12 +125,13 @@ __global__ void rows_kernel(float* losses, int32_t* predictions, T* logits, cons
     __syncthreads();
   }
   const RowSum all = sums[0];
-  const int64_t target = targets[row] < vocab ? targets[row] : 0;
+  const bool known = targets[row] < vocab;  // else the caller is at fault, and the loss shows it
+  const int64_t target = known ? targets[row] : 0;
   const float target_logit = to_float(z[target]);
   __syncthreads();  // before the logits go
   if (threadIdx.x == 0) {
-    const bool too_many = overflow_check && *count > bound;
-    losses[row] = too_many ? __int_as_float(0x7FFFFFFF) : logf(all.sum) + (all.top - target_logit);
+    const bool unusable = !known || (overflow_check && *count > bound);
+    losses[row] = unusable ? __int_as_float(0x7FFFFFFF) : logf(all.sum) + (all.top - target_logit);
     if (predictions != nullptr) predictions[row] = all.at == INT32_MAX ? 0 : all.at;
   }
   if (!gradient) return;
