@@ -4,8 +4,8 @@
 // Floor: three products of 2 labelled vocab width operations each (one in the forward), and the logits of a
 // tile written once, read twice and written again.
 #include "kernels/common/blas.h"
-#include "kernels/common/elements.cuh"
 #include "kernels/common/launch.h"
+#include "kernels/common/rows.cuh"
 #include "ops/cross_entropy.h"
 
 namespace kata::cuda {
@@ -157,21 +157,14 @@ struct Tile {
   const CrossEntropySize& size;
   bool width_packs, vocab_packs;
 
-  template <class F>
-  void with_pack(bool packed, F&& f) const {
-    if (packed)
-      f.template operator()<full_pack<T>>();
-    else
-      f.template operator()<1>();
-  }
   void gather(const T* x) const {
-    with_pack(width_packs, [&]<int N>() {
+    with_pack<T>(width_packs, [&]<int N>() {
       gather_kernel<T, N><<<grid(rows), copy_threads, 0, gpu.stream()>>>(scratch.x, x, labelled, size.width);
     });
     check_launch("cross_entropy gather");
   }
   void scatter(T* dx) const {
-    with_pack(width_packs, [&]<int N>() {
+    with_pack<T>(width_packs, [&]<int N>() {
       scatter_kernel<T, N>
           <<<grid(rows), copy_threads, 0, gpu.stream()>>>(dx, scratch.dx, labelled, size.width);
     });
@@ -222,7 +215,7 @@ void cross_entropy(const Gpu& gpu, Wide<T>* losses, int32_t* predictions, T* dx,
                           packs<T>({scratch.logits}, {size.vocab})};
     tile.gather(x);
     tile.logits(table);
-    tile.with_pack(tile.vocab_packs, [&]<int N>() {
+    with_pack<T>(tile.vocab_packs, [&]<int N>() {
       rows_kernel<T, N><<<grid(tile.rows), row_threads, 0, gpu.stream()>>>(
           losses, predictions, scratch.logits, tile.labelled, targets, scale, gradient,
           labelled_bound < size.rows, labelled_bound, scratch.labelled + size.rows, size.vocab);

@@ -2,8 +2,8 @@
 //
 // Floor: forward reads x and writes y once, 2 bytes an element each in bf16; backward reads dy and x and
 // writes dx (reads it too when accumulating). Bytes over bandwidth: no arithmetic to speak of.
-#include "kernels/common/elements.cuh"
 #include "kernels/common/reduce.cuh"
+#include "kernels/common/rows.cuh"
 #include "ops/rmsnorm.h"
 
 namespace kata::cuda {
@@ -100,17 +100,6 @@ __global__ void backward_kernel(T* dx, float* partial, const T* dy, const T* x, 
     for (int g = 0; g < groups; ++g) sum += sums[g * size.width + c];
     partial[blockIdx.x * size.width + c] = sum;
   }
-}
-
-// f.template operator()<N, lanes>(): elements of an access, and the lanes that have a row.
-template <class T, class F>
-void with_lanes(bool packed, int64_t width, F&& f) {
-  constexpr int full = full_pack<T>;
-  if (!packed) return f.template operator()<1, 32>();
-  if (width <= 4 * full) return f.template operator()<full, 4>();
-  if (width <= 8 * full) return f.template operator()<full, 8>();
-  if (width <= 16 * full) return f.template operator()<full, 16>();
-  return f.template operator()<full, 32>();
 }
 
 }  // namespace

@@ -19,18 +19,34 @@ __device__ __forceinline__ float lane_max(float x) {
   return x;
 }
 
-// to[c] += the sum over rows of partial[row][c], rows in order.
-static __global__ void add_partials_kernel(float* to, const float* partial, int64_t rows, int64_t columns) {
-  const int64_t c = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
-  if (c >= columns) return;
+// to[place(c)] += the sum over rows of partial[row][c]. Eight threads share a column: each takes every eighth
+// row, and their sums are added in order.
+template <class Place>
+__global__ void add_partials_kernel(float* to, const float* partial, int64_t rows, int64_t columns,
+                                    Place place) {
+  __shared__ float sums[8][32];
+  const int64_t c = blockIdx.x * int64_t{32} + threadIdx.x;
   float sum = 0;
-  for (int64_t r = 0; r < rows; ++r) sum += partial[r * columns + c];
-  to[c] += sum;
+  if (c < columns) {
+#pragma unroll 4
+    for (int64_t r = threadIdx.y; r < rows; r += 8) sum += partial[r * columns + c];
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || c >= columns) return;
+  for (int i = 1; i < 8; ++i) sum += sums[i][threadIdx.x];
+  to[place(c)] += sum;
 }
-inline void add_partials(cudaStream_t stream, float* to, const float* partial, int64_t rows,
-                         int64_t columns) {
-  constexpr int threads = 64;
-  add_partials_kernel<<<grid(ceil_div(columns, threads)), threads, 0, stream>>>(to, partial, rows, columns);
+
+struct SamePlace {
+  __device__ int64_t operator()(int64_t c) const { return c; }
+};
+
+template <class Place = SamePlace>
+void add_partials(cudaStream_t stream, float* to, const float* partial, int64_t rows, int64_t columns,
+                  Place place = {}) {
+  add_partials_kernel<<<grid(ceil_div(columns, 32)), dim3(32, 8), 0, stream>>>(to, partial, rows, columns,
+                                                                               place);
   check_launch("add_partials");
 }
 

@@ -7,9 +7,9 @@
 //   da_log_h += sum_r dlog_decay_rh log_decay_rh
 //
 // softplus is z far to the right and exp(z) far to the left: nothing overflows, and NaN stays NaN.
-// Rows of x and dx may be strided (a part of a fused projection is a view); all else is contiguous.
+// Rows of x and dx may be strided (a part of a fused projection is a view); all else is contiguous, and Wide.
 // Aliasing: log_decay or dt may be x, unless a backward pass follows (it reads x), and dx may be dlog_decay
-// or ddt; laid out alike.
+// or ddt; laid out alike and of one type.
 #pragma once
 
 #include "ops/dispatch.h"
@@ -34,22 +34,44 @@ void decay_gate_backward(T* dx, T* da_log, T* ddt_bias, const T* dlog_decay, con
 int64_t decay_gate_partials(const DecayGateSize& size);
 }  // namespace cpu
 
+namespace cuda {
+template <class T>
+void decay_gate_forward(GpuStream stream, Wide<T>* log_decay, Wide<T>* dt, const T* x, const Wide<T>* a_log,
+                        const Wide<T>* dt_bias, const DecayGateSize& size);
+template <class T>
+void decay_gate_backward(GpuStream stream, T* dx, Wide<T>* da_log, Wide<T>* ddt_bias,
+                         const Wide<T>* dlog_decay, const Wide<T>* ddt, const T* x, const Wide<T>* a_log,
+                         const Wide<T>* dt_bias, Wide<T>* partial, const DecayGateSize& size);
+int64_t decay_gate_partials(const DecayGateSize& size);
+}  // namespace cuda
+
+// The CPU holds exp(a_log).
+inline Tensor take_rate(Context& ctx, DType dtype, const DecayGateSize& size) {
+  return ctx.device == Device::cuda ? Tensor() : ctx.arena.take("decay_gate rate", dtype, {size.heads});
+}
+
 // log_decay, dt, x: [rows, heads]; a_log, dt_bias: [heads]. An undefined dt is not wanted.
 inline void decay_gate_forward(Context& ctx, const Tensor& log_decay, const Tensor& dt, const Tensor& x,
                                const Tensor& a_log, const Tensor& dt_bias) {
   KATA_CHECK(x.rank() == 2, "decay_gate: x {} must be [rows, heads]", x.shape().str());
   const DecayGateSize size = {x.dim(0), x.dim(1), x.stride(0), 0};
-  require("decay_gate", "log_decay", log_decay, x.shape(), x.dtype());
-  if (dt.defined()) require("decay_gate", "dt", dt, x.shape(), x.dtype());
-  require("decay_gate", "a_log", a_log, {size.heads}, x.dtype());
-  require("decay_gate", "dt_bias", dt_bias, {size.heads}, x.dtype());
+  require("decay_gate", "log_decay", log_decay, x.shape(), wide(x.dtype()));
+  if (dt.defined()) require("decay_gate", "dt", dt, x.shape(), wide(x.dtype()));
+  require("decay_gate", "a_log", a_log, {size.heads}, wide(x.dtype()));
+  require("decay_gate", "dt_bias", dt_bias, {size.heads}, wide(x.dtype()));
   Arena::Scope scope(ctx.arena);
-  const Tensor rate = ctx.arena.take("decay_gate rate", x.dtype(), {size.heads});
+  const Tensor rate = take_rate(ctx, x.dtype(), size);
   if (ctx.planning()) return;
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::decay_gate_forward<T>(log_decay.as<T>(), dt.defined() ? dt.as<T>() : nullptr, x.as<T>(),
-                               a_log.as<T>(), dt_bias.as<T>(), rate.as<T>(), size);
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::decay_gate_forward<T>(log_decay.as<T>(), data_or_null<T>(dt), x.as<T>(), a_log.as<T>(),
+                                   dt_bias.as<T>(), rate.as<T>(), size);
+      },
+      [&]<class T>() {
+        cuda::decay_gate_forward<T>(ctx.stream(), log_decay.as<Wide<T>>(), data_or_null<Wide<T>>(dt),
+                                    x.as<T>(), a_log.as<Wide<T>>(), dt_bias.as<Wide<T>>(), size);
+      });
 }
 
 // dx: [rows, heads], overwritten; da_log and ddt_bias are added to. An undefined ddt is zero.
@@ -60,22 +82,30 @@ inline void decay_gate_backward(Context& ctx, const Tensor& dx, const Tensor& da
   KATA_CHECK(x.rank() == 2, "{}: x {} must be [rows, heads]", op, x.shape().str());
   const DecayGateSize size = {x.dim(0), x.dim(1), x.stride(0), dx.stride(0)};
   require_shape(op, "dx", dx, x.shape(), x.dtype());
-  require(op, "dlog_decay", dlog_decay, x.shape(), x.dtype());
-  if (ddt.defined()) require(op, "ddt", ddt, x.shape(), x.dtype());
-  require(op, "da_log", da_log, {size.heads}, x.dtype());
-  require(op, "ddt_bias", ddt_bias, {size.heads}, x.dtype());
-  require(op, "a_log", a_log, {size.heads}, x.dtype());
-  require(op, "dt_bias", dt_bias, {size.heads}, x.dtype());
+  require(op, "dlog_decay", dlog_decay, x.shape(), wide(x.dtype()));
+  if (ddt.defined()) require(op, "ddt", ddt, x.shape(), wide(x.dtype()));
+  require(op, "da_log", da_log, {size.heads}, wide(x.dtype()));
+  require(op, "ddt_bias", ddt_bias, {size.heads}, wide(x.dtype()));
+  require(op, "a_log", a_log, {size.heads}, wide(x.dtype()));
+  require(op, "dt_bias", dt_bias, {size.heads}, wide(x.dtype()));
   Arena::Scope scope(ctx.arena);
-  const Tensor rate = ctx.arena.take("decay_gate rate", x.dtype(), {size.heads});
-  const Tensor partial =
-      ctx.arena.take("decay_gate partials", x.dtype(), {cpu::decay_gate_partials(size), 2, size.heads});
+  const Tensor rate = take_rate(ctx, x.dtype(), size);
+  const int64_t partials = by_device(
+      ctx, [&] { return cpu::decay_gate_partials(size); }, [&] { return cuda::decay_gate_partials(size); });
+  const Tensor partial = ctx.arena.take("decay_gate partials", wide(x.dtype()), {partials, 2, size.heads});
   if (ctx.planning()) return;
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::decay_gate_backward<T>(dx.as<T>(), da_log.as<T>(), ddt_bias.as<T>(), dlog_decay.as<T>(),
-                                ddt.defined() ? ddt.as<T>() : nullptr, x.as<T>(), a_log.as<T>(),
-                                dt_bias.as<T>(), rate.as<T>(), partial.as<T>(), size);
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::decay_gate_backward<T>(dx.as<T>(), da_log.as<T>(), ddt_bias.as<T>(), dlog_decay.as<T>(),
+                                    data_or_null<T>(ddt), x.as<T>(), a_log.as<T>(), dt_bias.as<T>(),
+                                    rate.as<T>(), partial.as<T>(), size);
+      },
+      [&]<class T>() {
+        cuda::decay_gate_backward<T>(ctx.stream(), dx.as<T>(), da_log.as<Wide<T>>(), ddt_bias.as<Wide<T>>(),
+                                     dlog_decay.as<Wide<T>>(), data_or_null<Wide<T>>(ddt), x.as<T>(),
+                                     a_log.as<Wide<T>>(), dt_bias.as<Wide<T>>(), partial.as<Wide<T>>(), size);
+      });
 }
 
 }  // namespace kata

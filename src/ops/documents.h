@@ -22,10 +22,10 @@ struct Starts {
   const int32_t* data = nullptr;  // [batch, time], or null: one document a row
   int64_t time = 0;
 
-  bool given() const { return data != nullptr; }
-  int64_t at(int64_t b, int64_t t) const { return data == nullptr ? 0 : data[b * time + t]; }
+  constexpr bool given() const { return data != nullptr; }
+  constexpr int64_t at(int64_t b, int64_t t) const { return data == nullptr ? 0 : data[b * time + t]; }
   // False where nothing is given: a call continues what was carried in.
-  bool is_start(int64_t b, int64_t t) const { return given() && at(b, t) == t; }
+  constexpr bool is_start(int64_t b, int64_t t) const { return given() && at(b, t) == t; }
 };
 
 inline void require_starts(const char* op, const Tensor& starts, int64_t batch, int64_t time) {

@@ -35,18 +35,20 @@ struct FeatureMap {
   std::optional<double> scale = {};  // of a dot product, instead of the map's own sigma
 
   // Real parts that a vector is cut into: groups, or the parts of a complex number or a quaternion.
-  int64_t parts() const {
+  constexpr int64_t parts() const {
     return kind == MapKind::hermitian ? 2 : kind == MapKind::quaternionic ? 4 : groups;
   }
-  int64_t part() const { return width / parts(); }  // E
+  constexpr int64_t part() const { return width / parts(); }  // E
   // Components of a packed entry: one, or the parts of a number.
-  int64_t components() const { return kind == MapKind::psd_sum || kind == MapKind::psd ? 1 : parts(); }
+  constexpr int64_t components() const {
+    return kind == MapKind::psd_sum || kind == MapKind::psd ? 1 : parts();
+  }
   // f is homogeneous of order 1 or not at all, and a score is one dot product of features. Else f is
   // homogeneous of order 2 and a score is a sum of squared dot products.
-  bool first_order() const {
+  constexpr bool first_order() const {
     return kind == MapKind::identity || kind == MapKind::orthant || kind == MapKind::lorentz;
   }
-  int64_t features() const {  // n
+  constexpr int64_t features() const {  // n
     if (first_order()) return width;
     const int64_t packed = part() * (part() + 1) / 2;
     if (kind == MapKind::psd) return groups * packed;

@@ -3,9 +3,10 @@
 //   y_rh: = s_rh x_rh:  (+ y_rh: when accumulating)
 //   dx_rh: (+)= s_rh dy_rh:        ds_rh = <dy_rh, x_rh>
 //
-// s is [rows, heads], one per token, and ds is overwritten; or [heads], a parameter, and ds_h += sum_r.
-// Rows may be strided (a part of a fused projection is a view); the heads of a row are contiguous.
-// Aliasing: y may be x, unless a backward pass follows (it reads x), and dx may be dy; not when accumulating.
+// s and ds are Wide. s is [rows, heads], one per token, and ds is overwritten; or [heads], a parameter, and
+// ds_h += sum_r. Rows may be strided (a part of a fused projection is a view); the heads of a row are
+// contiguous. Aliasing: y may be x, unless a backward pass follows (it reads x), and dx may be dy; not when
+// accumulating.
 #pragma once
 
 #include "ops/dispatch.h"
@@ -29,13 +30,23 @@ void head_scale_backward(T* dx, T* ds, const T* dy, const T* s, const T* x, T* p
 int64_t head_scale_partials(const HeadScaleSize& size);
 }  // namespace cpu
 
+namespace cuda {
+template <class T>
+void head_scale_forward(GpuStream stream, T* y, const Wide<T>* s, const T* x, bool accumulate,
+                        const HeadScaleSize& size);
+template <class T>
+void head_scale_backward(GpuStream stream, T* dx, Wide<T>* ds, const T* dy, const Wide<T>* s, const T* x,
+                         Wide<T>* partial, bool accumulate, const HeadScaleSize& size);
+int64_t head_scale_partials(const HeadScaleSize& size);
+}  // namespace cuda
+
 inline HeadScaleSize head_scale_size(const char* op, const Tensor& y, const Tensor& s, const Tensor& x) {
   KATA_CHECK(x.rank() == 3 && x.stride(1) == x.dim(2),
              "{}: x {} must be [rows, heads, width], heads contiguous", op, x.shape().str());
   require_shape(op, "y", y, x.shape(), x.dtype());
   KATA_CHECK(y.stride(1) == y.dim(2), "{}: the heads of y {} must be contiguous", op, y.shape().str());
   const bool per_token = s.rank() == 2;
-  require(op, "s", s, per_token ? Shape{x.dim(0), x.dim(1)} : Shape{x.dim(1)}, x.dtype());
+  require(op, "s", s, per_token ? Shape{x.dim(0), x.dim(1)} : Shape{x.dim(1)}, wide(x.dtype()));
   return {x.dim(0), x.dim(1), x.dim(2), per_token, x.stride(0), y.stride(0), 0};
 }
 
@@ -44,9 +55,12 @@ inline void head_scale_forward(Context& ctx, const Tensor& y, const Tensor& s, c
                                bool accumulate) {
   const HeadScaleSize size = head_scale_size("head_scale", y, s, x);
   if (ctx.planning()) return;
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::head_scale_forward<T>(y.as<T>(), s.as<T>(), x.as<T>(), accumulate, size);
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() { cpu::head_scale_forward<T>(y.as<T>(), s.as<T>(), x.as<T>(), accumulate, size); },
+      [&]<class T>() {
+        cuda::head_scale_forward<T>(ctx.stream(), y.as<T>(), s.as<Wide<T>>(), x.as<T>(), accumulate, size);
+      });
 }
 
 // dx as x, its rows strided freely; ds as s. accumulate is for dx alone.
@@ -56,18 +70,26 @@ inline void head_scale_backward(Context& ctx, const Tensor& dx, const Tensor& ds
   HeadScaleSize size = head_scale_size(op, dy, s, x);
   require_shape(op, "dx", dx, x.shape(), x.dtype());
   KATA_CHECK(dx.stride(1) == dx.dim(2), "{}: the heads of dx {} must be contiguous", op, dx.shape().str());
-  require(op, "ds", ds, s.shape(), x.dtype());
+  require(op, "ds", ds, s.shape(), wide(x.dtype()));
   size.dx_stride = dx.stride(0);
   Arena::Scope scope(ctx.arena);
   Tensor partial;
-  if (!size.per_token)
-    partial =
-        ctx.arena.take("head_scale ds partials", x.dtype(), {cpu::head_scale_partials(size), size.heads});
+  if (!size.per_token) {
+    const int64_t partials = by_device(
+        ctx, [&] { return cpu::head_scale_partials(size); }, [&] { return cuda::head_scale_partials(size); });
+    partial = ctx.arena.take("head_scale ds partials", wide(x.dtype()), {partials, size.heads});
+  }
   if (ctx.planning()) return;
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::head_scale_backward<T>(dx.as<T>(), ds.as<T>(), dy.as<T>(), s.as<T>(), x.as<T>(),
-                                partial.defined() ? partial.as<T>() : nullptr, accumulate, size);
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::head_scale_backward<T>(dx.as<T>(), ds.as<T>(), dy.as<T>(), s.as<T>(), x.as<T>(),
+                                    data_or_null<T>(partial), accumulate, size);
+      },
+      [&]<class T>() {
+        cuda::head_scale_backward<T>(ctx.stream(), dx.as<T>(), ds.as<Wide<T>>(), dy.as<T>(), s.as<Wide<T>>(),
+                                     x.as<T>(), data_or_null<Wide<T>>(partial), accumulate, size);
+      });
 }
 
 }  // namespace kata

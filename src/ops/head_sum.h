@@ -20,6 +20,11 @@ template <class T>
 void head_sum(T* y, const T* x, const HeadSumSize& size);
 }  // namespace cpu
 
+namespace cuda {
+template <class T>
+void head_sum(GpuStream stream, T* y, const T* x, const HeadSumSize& size);
+}  // namespace cuda
+
 // y: [rows, width], overwritten; x: [rows, heads, width], at least one head.
 inline void head_sum(Context& ctx, const Tensor& y, const Tensor& x) {
   KATA_CHECK(x.rank() == 3 && x.dim(1) >= 1, "head_sum: x {} must be [rows, heads, width]", x.shape().str());
@@ -27,7 +32,9 @@ inline void head_sum(Context& ctx, const Tensor& y, const Tensor& x) {
   require_shape("head_sum", "y", y, {x.dim(0), x.dim(2)}, x.dtype());
   if (ctx.planning()) return;
   const HeadSumSize size = {x.dim(0), x.dim(1), x.dim(2), y.stride(0)};
-  dispatch_float(x.dtype(), [&]<class T>() { cpu::head_sum<T>(y.as<T>(), x.as<T>(), size); });
+  dispatch(
+      ctx, x.dtype(), [&]<class T>() { cpu::head_sum<T>(y.as<T>(), x.as<T>(), size); },
+      [&]<class T>() { cuda::head_sum<T>(ctx.stream(), y.as<T>(), x.as<T>(), size); });
 }
 
 }  // namespace kata

@@ -27,6 +27,14 @@ template <class T>
 void l2norm_backward(T* dx, const T* dy, const T* x, const T* rnorm, bool accumulate, const L2NormSize& size);
 }  // namespace cpu
 
+namespace cuda {
+template <class T>
+void l2norm_forward(GpuStream stream, T* y, Wide<T>* rnorm, const T* x, float eps, const L2NormSize& size);
+template <class T>
+void l2norm_backward(GpuStream stream, T* dx, const T* dy, const T* x, const Wide<T>* rnorm, bool accumulate,
+                     const L2NormSize& size);
+}  // namespace cuda
+
 inline L2NormSize l2norm_size(const char* op, const Tensor& x, const Tensor& y) {
   KATA_CHECK(x.shape() == y.shape() && x.dtype() == y.dtype(), "{}: x {} and y {}", op, x.shape().str(),
              y.shape().str());
@@ -36,14 +44,20 @@ inline L2NormSize l2norm_size(const char* op, const Tensor& x, const Tensor& y) 
   return {x.dim(0), x.rank() == 3 ? x.dim(1) : 1, x.dim(x.rank() - 1), x.stride(0), y.stride(0)};
 }
 
-// y, x: [rows, width] or [rows, heads, width]; rnorm: [rows] or [rows * heads].
+// y, x: [rows, width] or [rows, heads, width]; rnorm: Wide [rows] or [rows * heads].
 inline void l2norm_forward(Context& ctx, const Tensor& y, const Tensor& rnorm, const Tensor& x, double eps) {
   const L2NormSize size = l2norm_size("l2norm", x, y);
-  require("l2norm", "rnorm", rnorm, {size.rows * size.inner}, x.dtype());
+  require("l2norm", "rnorm", rnorm, {size.rows * size.inner}, wide(x.dtype()));
   if (ctx.planning()) return;
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::l2norm_forward<T>(y.as<T>(), rnorm.as<T>(), x.as<T>(), static_cast<T>(eps), size);
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::l2norm_forward<T>(y.as<T>(), rnorm.as<T>(), x.as<T>(), static_cast<T>(eps), size);
+      },
+      [&]<class T>() {
+        cuda::l2norm_forward<T>(ctx.stream(), y.as<T>(), rnorm.as<Wide<T>>(), x.as<T>(),
+                                static_cast<float>(eps), size);
+      });
 }
 
 // dx, x share a shape and stride.
@@ -52,11 +66,17 @@ inline void l2norm_backward(Context& ctx, const Tensor& dx, const Tensor& dy, co
   const L2NormSize size = l2norm_size("l2norm_backward", x, dy);
   KATA_CHECK(dx.shape() == x.shape() && dx.stride(0) == x.stride(0) && dx.dtype() == x.dtype(),
              "l2norm_backward: dx must be laid out as x");
-  require("l2norm_backward", "rnorm", rnorm, {size.rows * size.inner}, x.dtype());
+  require("l2norm_backward", "rnorm", rnorm, {size.rows * size.inner}, wide(x.dtype()));
   if (ctx.planning()) return;
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::l2norm_backward<T>(dx.as<T>(), dy.as<T>(), x.as<T>(), rnorm.as<T>(), accumulate, size);
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::l2norm_backward<T>(dx.as<T>(), dy.as<T>(), x.as<T>(), rnorm.as<T>(), accumulate, size);
+      },
+      [&]<class T>() {
+        cuda::l2norm_backward<T>(ctx.stream(), dx.as<T>(), dy.as<T>(), x.as<T>(), rnorm.as<Wide<T>>(),
+                                 accumulate, size);
+      });
 }
 
 }  // namespace kata

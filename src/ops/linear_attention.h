@@ -52,37 +52,37 @@ inline int64_t state_entries(const FeatureMap& map, Read read, int64_t kv_heads,
   return kv_heads * map.features() * state_columns(read, value_width);
 }
 
-namespace cpu {
-
 template <class T>
 struct LinearAttentionForward {
   TokenHeads<T> o;
-  T* mass;  // null with a raw read
+  Wide<T>* mass;  // null with a raw read
   TokenHeads<const T> q, k, v;
-  const T* state_in;  // null: empty
-  T* state_out;       // null: not wanted
-  LogDecay<T> decay;
-  T* scratch;  // linear_attention_*_scratch elements
+  const Wide<T>* state_in;  // null: empty
+  Wide<T>* state_out;       // null: not wanted
+  LogDecay<Wide<T>> decay;
+  Wide<T>* scratch;  // linear_attention_*_scratch elements
 };
 
 template <class T>
 struct LinearAttentionBackward {
   TokenHeads<T> dq, dk, dv;
   TokenHeads<const T> d_o, q, k, v, o;
-  const T* mass;  // of the forward pass; null with a raw read
-  LogDecay<T> decay;
-  T* dlog_decay;  // [B, T, Hkv]; null: not wanted
-  T* scratch;
+  const Wide<T>* mass;  // of the forward pass; null with a raw read
+  LogDecay<Wide<T>> decay;
+  Wide<T>* dlog_decay;  // [B, T, Hkv]; null: not wanted
+  Wide<T>* scratch;
 };
 
 template <class T>
 struct LinearAttentionStep {
   TokenHeads<T> o;
   TokenHeads<const T> q, k, v;
-  const T* log_decay;  // [B, Hkv]; null: none
-  T* state;
-  T* scratch;
+  const Wide<T>* log_decay;  // [B, Hkv]; null: none
+  Wide<T>* state;
+  Wide<T>* scratch;
 };
+
+namespace cpu {
 
 // Scratch is counted in elements; it depends on the sizes and on the number of threads.
 template <class T>
@@ -128,6 +128,53 @@ inline int64_t linear_attention_scratch(bool backward, const LinearAttention& se
 
 }  // namespace cpu
 
+namespace cuda {
+
+// Scratch is counted in floats; it depends on the sizes alone.
+template <class T>
+void linear_attention_quadratic_forward(GpuStream, const LinearAttentionForward<T>&, const LinearAttention&,
+                                        const AttentionSize&);
+template <class T>
+void linear_attention_quadratic_backward(GpuStream, const LinearAttentionBackward<T>&, const LinearAttention&,
+                                         const AttentionSize&);
+int64_t linear_attention_quadratic_scratch(bool backward, const LinearAttention&, const AttentionSize&);
+
+template <class T>
+void linear_attention_chunked_forward(GpuStream, const LinearAttentionForward<T>&, const LinearAttention&,
+                                      const AttentionSize&);
+template <class T>
+void linear_attention_chunked_backward(GpuStream, const LinearAttentionBackward<T>&, const LinearAttention&,
+                                       const AttentionSize&);
+int64_t linear_attention_chunked_scratch(bool backward, const LinearAttention&, const AttentionSize&);
+
+template <class T>
+void linear_attention_recurrent_forward(GpuStream, const LinearAttentionForward<T>&, const LinearAttention&,
+                                        const AttentionSize&);
+template <class T>
+void linear_attention_recurrent_backward(GpuStream, const LinearAttentionBackward<T>&, const LinearAttention&,
+                                         const AttentionSize&);
+int64_t linear_attention_recurrent_scratch(bool backward, const LinearAttention&, const AttentionSize&);
+
+template <class T>
+void linear_attention_step(GpuStream, const LinearAttentionStep<T>&, const FeatureMap&, Read,
+                           const AttentionSize&);
+int64_t linear_attention_step_scratch(const FeatureMap&, Read, const AttentionSize&);
+
+inline int64_t linear_attention_scratch(bool backward, const LinearAttention& settings,
+                                        const AttentionSize& size) {
+  switch (settings.form) {
+    case Form::quadratic:
+      return linear_attention_quadratic_scratch(backward, settings, size);
+    case Form::chunked:
+      return linear_attention_chunked_scratch(backward, settings, size);
+    case Form::recurrent:
+      return linear_attention_recurrent_scratch(backward, settings, size);
+  }
+  return 0;
+}
+
+}  // namespace cuda
+
 inline AttentionSize linear_attention_size(const char* op, const LinearAttention& settings, const Tensor& q,
                                            const Tensor& k, const Tensor& v, const Tensor& o) {
   check(op, settings.map);
@@ -143,7 +190,7 @@ inline AttentionSize linear_attention_size(const char* op, const LinearAttention
 inline void require_mass(const char* op, const Tensor& mass, Read read, const AttentionSize& size,
                          DType dtype) {
   if (read == Read::normalised)
-    return require(op, "mass", mass, {size.batch, size.tokens, size.heads}, dtype);
+    return require(op, "mass", mass, {size.batch, size.tokens, size.heads}, wide(dtype));
   KATA_CHECK(!mass.defined(), "{}: a raw read has no mass", op);
 }
 
@@ -163,32 +210,51 @@ inline void linear_attention_forward(Context& ctx, const Tensor& o, const Tensor
   for (const Tensor* state : {&state_in, &state_out}) {
     if (!state->defined()) continue;
     KATA_CHECK(settings.form != Form::quadratic, "{}: the quadratic form carries no state", op);
-    require(op, "state", *state, state_shape(settings.map, settings.read, size), q.dtype());
+    require(op, "state", *state, state_shape(settings.map, settings.read, size), wide(q.dtype()));
   }
-  require_decay(op, decay, size, q.dtype());
+  require_decay(op, decay, size, wide(q.dtype()));
   Arena::Scope scope(ctx.arena);
-  const Tensor scratch = ctx.arena.take("linear_attention scratch", q.dtype(),
-                                        {cpu::linear_attention_scratch(false, settings, size)});
+  const int64_t elements = by_device(
+      ctx, [&] { return cpu::linear_attention_scratch(false, settings, size); },
+      [&] { return cuda::linear_attention_scratch(false, settings, size); });
+  const Tensor scratch = ctx.arena.take("linear_attention scratch", wide(q.dtype()), {elements});
   if (ctx.planning()) return;
-  dispatch_float(q.dtype(), [&]<class T>() {
-    const cpu::LinearAttentionForward<T> call = {token_heads<T>(o),
-                                                 mass.defined() ? mass.as<T>() : nullptr,
-                                                 token_heads<const T>(q),
-                                                 token_heads<const T>(k),
-                                                 token_heads<const T>(v),
-                                                 state_in.defined() ? state_in.as<T>() : nullptr,
-                                                 state_out.defined() ? state_out.as<T>() : nullptr,
-                                                 log_decay_of<T>(decay, size),
-                                                 scratch.as<T>()};
-    switch (settings.form) {
-      case Form::quadratic:
-        return cpu::linear_attention_quadratic_forward<T>(call, settings, size);
-      case Form::chunked:
-        return cpu::linear_attention_chunked_forward<T>(call, settings, size);
-      case Form::recurrent:
-        return cpu::linear_attention_recurrent_forward<T>(call, settings, size);
-    }
-  });
+  const auto call = [&]<class T>() {
+    return LinearAttentionForward<T>{token_heads<T>(o),
+                                     data_or_null<Wide<T>>(mass),
+                                     token_heads<const T>(q),
+                                     token_heads<const T>(k),
+                                     token_heads<const T>(v),
+                                     data_or_null<Wide<T>>(state_in),
+                                     data_or_null<Wide<T>>(state_out),
+                                     log_decay_of<Wide<T>>(decay, size),
+                                     scratch.as<Wide<T>>()};
+  };
+  dispatch(
+      ctx, q.dtype(),
+      [&]<class T>() {
+        switch (settings.form) {
+          case Form::quadratic:
+            return cpu::linear_attention_quadratic_forward<T>(call.template operator()<T>(), settings, size);
+          case Form::chunked:
+            return cpu::linear_attention_chunked_forward<T>(call.template operator()<T>(), settings, size);
+          case Form::recurrent:
+            return cpu::linear_attention_recurrent_forward<T>(call.template operator()<T>(), settings, size);
+        }
+      },
+      [&]<class T>() {
+        switch (settings.form) {
+          case Form::quadratic:
+            return cuda::linear_attention_quadratic_forward<T>(ctx.stream(), call.template operator()<T>(),
+                                                               settings, size);
+          case Form::chunked:
+            return cuda::linear_attention_chunked_forward<T>(ctx.stream(), call.template operator()<T>(),
+                                                             settings, size);
+          case Form::recurrent:
+            return cuda::linear_attention_recurrent_forward<T>(ctx.stream(), call.template operator()<T>(),
+                                                               settings, size);
+        }
+      });
 }
 
 // dq, dk, dv = (shaped as q, k, v, strides free); the sequence started from the empty state. dlog_decay =
@@ -204,35 +270,54 @@ inline void linear_attention_backward(Context& ctx, const Tensor& dq, const Tens
   require_shape(op, "dk", dk, k.shape(), q.dtype());
   require_shape(op, "dv", dv, v.shape(), q.dtype());
   require_mass(op, mass, settings.read, size, q.dtype());
-  require_decay(op, decay, size, q.dtype());
+  require_decay(op, decay, size, wide(q.dtype()));
   KATA_CHECK(dlog_decay.defined() == decay.log.defined(), "{}: log_decay and its gradient go together", op);
-  if (dlog_decay.defined()) require(op, "dlog_decay", dlog_decay, decay.log.shape(), q.dtype());
+  if (dlog_decay.defined()) require(op, "dlog_decay", dlog_decay, decay.log.shape(), wide(q.dtype()));
   Arena::Scope scope(ctx.arena);
-  const Tensor scratch = ctx.arena.take("linear_attention_backward scratch", q.dtype(),
-                                        {cpu::linear_attention_scratch(true, settings, size)});
+  const int64_t elements = by_device(
+      ctx, [&] { return cpu::linear_attention_scratch(true, settings, size); },
+      [&] { return cuda::linear_attention_scratch(true, settings, size); });
+  const Tensor scratch = ctx.arena.take("linear_attention_backward scratch", wide(q.dtype()), {elements});
   if (ctx.planning()) return;
-  dispatch_float(q.dtype(), [&]<class T>() {
-    const cpu::LinearAttentionBackward<T> call = {token_heads<T>(dq),
-                                                  token_heads<T>(dk),
-                                                  token_heads<T>(dv),
-                                                  token_heads<const T>(d_o),
-                                                  token_heads<const T>(q),
-                                                  token_heads<const T>(k),
-                                                  token_heads<const T>(v),
-                                                  token_heads<const T>(o),
-                                                  mass.defined() ? mass.as<T>() : nullptr,
-                                                  log_decay_of<T>(decay, size),
-                                                  dlog_decay.defined() ? dlog_decay.as<T>() : nullptr,
-                                                  scratch.as<T>()};
-    switch (settings.form) {
-      case Form::quadratic:
-        return cpu::linear_attention_quadratic_backward<T>(call, settings, size);
-      case Form::chunked:
-        return cpu::linear_attention_chunked_backward<T>(call, settings, size);
-      case Form::recurrent:
-        return cpu::linear_attention_recurrent_backward<T>(call, settings, size);
-    }
-  });
+  const auto call = [&]<class T>() {
+    return LinearAttentionBackward<T>{token_heads<T>(dq),
+                                      token_heads<T>(dk),
+                                      token_heads<T>(dv),
+                                      token_heads<const T>(d_o),
+                                      token_heads<const T>(q),
+                                      token_heads<const T>(k),
+                                      token_heads<const T>(v),
+                                      token_heads<const T>(o),
+                                      data_or_null<Wide<T>>(mass),
+                                      log_decay_of<Wide<T>>(decay, size),
+                                      data_or_null<Wide<T>>(dlog_decay),
+                                      scratch.as<Wide<T>>()};
+  };
+  dispatch(
+      ctx, q.dtype(),
+      [&]<class T>() {
+        switch (settings.form) {
+          case Form::quadratic:
+            return cpu::linear_attention_quadratic_backward<T>(call.template operator()<T>(), settings, size);
+          case Form::chunked:
+            return cpu::linear_attention_chunked_backward<T>(call.template operator()<T>(), settings, size);
+          case Form::recurrent:
+            return cpu::linear_attention_recurrent_backward<T>(call.template operator()<T>(), settings, size);
+        }
+      },
+      [&]<class T>() {
+        switch (settings.form) {
+          case Form::quadratic:
+            return cuda::linear_attention_quadratic_backward<T>(ctx.stream(), call.template operator()<T>(),
+                                                                settings, size);
+          case Form::chunked:
+            return cuda::linear_attention_chunked_backward<T>(ctx.stream(), call.template operator()<T>(),
+                                                              settings, size);
+          case Form::recurrent:
+            return cuda::linear_attention_recurrent_backward<T>(ctx.stream(), call.template operator()<T>(),
+                                                                settings, size);
+        }
+      });
 }
 
 // One token: q [B,Hq,d], k [B,Hkv,d], v [B,Hkv,dv] -> o [B,Hq,dv]; state is updated in place, then read.
@@ -245,18 +330,28 @@ inline void linear_attention_step(Context& ctx, const Tensor& o, const Tensor& q
   const AttentionSize size = attention_size(op, q, k, v, o);
   KATA_CHECK(size.width == map.width && q.rank() == 3, "{}: q {} and a map of width {}", op, q.shape().str(),
              map.width);
-  require(op, "state", state, state_shape(map, read, size), q.dtype());
-  if (log_decay.defined()) require(op, "log_decay", log_decay, {size.batch, size.kv_heads}, q.dtype());
+  require(op, "state", state, state_shape(map, read, size), wide(q.dtype()));
+  if (log_decay.defined()) require(op, "log_decay", log_decay, {size.batch, size.kv_heads}, wide(q.dtype()));
   Arena::Scope scope(ctx.arena);
-  const Tensor scratch = ctx.arena.take("linear_attention_step scratch", q.dtype(),
-                                        {cpu::linear_attention_step_scratch(map, read, size)});
+  const int64_t elements = by_device(
+      ctx, [&] { return cpu::linear_attention_step_scratch(map, read, size); },
+      [&] { return cuda::linear_attention_step_scratch(map, read, size); });
+  const Tensor scratch = ctx.arena.take("linear_attention_step scratch", wide(q.dtype()), {elements});
   if (ctx.planning()) return;
-  dispatch_float(q.dtype(), [&]<class T>() {
-    cpu::linear_attention_step<T>(
-        {token_heads<T>(o), token_heads<const T>(q), token_heads<const T>(k), token_heads<const T>(v),
-         log_decay.defined() ? log_decay.as<T>() : nullptr, state.as<T>(), scratch.as<T>()},
-        map, read, size);
-  });
+  const auto call = [&]<class T>() {
+    return LinearAttentionStep<T>{
+        token_heads<T>(o),       token_heads<const T>(q),          token_heads<const T>(k),
+        token_heads<const T>(v), data_or_null<Wide<T>>(log_decay), state.as<Wide<T>>(),
+        scratch.as<Wide<T>>()};
+  };
+  dispatch(
+      ctx, q.dtype(),
+      [&]<class T>() {
+        return cpu::linear_attention_step<T>(call.template operator()<T>(), map, read, size);
+      },
+      [&]<class T>() {
+        return cuda::linear_attention_step<T>(ctx.stream(), call.template operator()<T>(), map, read, size);
+      });
 }
 
 }  // namespace kata

@@ -8,7 +8,7 @@
 // which is a product with a complex number from the left, so that it passes the products from the right that
 // make up the score. The position is that of the token in its document (ops/documents.h). The rotation is
 // orthogonal, so the backward is the rotation by -a applied to the gradient. Angles are computed in double at
-// any position; the table holds their cosine and sine in the data's type.
+// any position; the table holds their cosine and sine, Wide.
 #pragma once
 
 #include "ops/documents.h"
@@ -23,8 +23,8 @@ struct RopeSpec {
   double base = 10000;
   int64_t pairs_per_frequency = 1;  // neighbouring pairs that turn alike: 2 for quaternionic
 
-  int64_t group_width() const { return width / groups; }
-  int64_t pairs() const { return rotated / 2; }
+  constexpr int64_t group_width() const { return width / groups; }
+  constexpr int64_t pairs() const { return rotated / 2; }
 };
 
 struct RopeSize {
@@ -43,6 +43,14 @@ void rope_rotate(T* x, const T* table, int direction, const Starts& starts, cons
                  const RopeSize& size);
 }  // namespace cpu
 
+namespace cuda {
+void rope_table(GpuStream stream, float* table, const int64_t* positions, int64_t start, int64_t count,
+                const RopeSpec& spec);
+template <class T>
+void rope_rotate(GpuStream stream, T* x, const Wide<T>* table, int direction, const Starts& starts,
+                 const RopeSpec& spec, const RopeSize& size);
+}  // namespace cuda
+
 inline void check_rope(const char* op, const Tensor& table, const RopeSpec& spec) {
   KATA_CHECK(spec.groups >= 1 && spec.width % spec.groups == 0 && spec.rotated % 2 == 0 &&
                  spec.rotated >= 0 && spec.rotated <= spec.group_width() && spec.base > 0 &&
@@ -53,37 +61,51 @@ inline void check_rope(const char* op, const Tensor& table, const RopeSpec& spec
   require(op, "table", table, {table.dim(0), spec.pairs(), 2}, table.dtype());
 }
 
-// table: [time, pairs, 2] for positions start_position, start_position + 1, ...
+inline void fill_rope_table(Context& ctx, const Tensor& table, const int64_t* positions, int64_t start,
+                            const RopeSpec& spec) {
+  by_device(
+      ctx,
+      [&] {
+        dispatch_float(table.dtype(), [&]<class T>() {
+          cpu::rope_table<T>(table.as<T>(), positions, start, table.dim(0), spec);
+        });
+      },
+      [&] { cuda::rope_table(ctx.stream(), table.as<float>(), positions, start, table.dim(0), spec); });
+}
+
+// table: Wide [time, pairs, 2] for positions start_position, start_position + 1, ...
 inline void rope_table(Context& ctx, const Tensor& table, int64_t start_position, const RopeSpec& spec) {
   check_rope("rope_table", table, spec);
   if (ctx.planning()) return;
-  dispatch_float(table.dtype(), [&]<class T>() {
-    cpu::rope_table<T>(table.as<T>(), nullptr, start_position, table.dim(0), spec);
-  });
+  fill_rope_table(ctx, table, nullptr, start_position, spec);
 }
 // table: [rows, pairs, 2] for positions: int64 [rows] (rows of a batch at different places).
 inline void rope_table(Context& ctx, const Tensor& table, const Tensor& positions, const RopeSpec& spec) {
   check_rope("rope_table", table, spec);
   require("rope_table", "positions", positions, {table.dim(0)}, DType::i64);
   if (ctx.planning()) return;
-  dispatch_float(table.dtype(), [&]<class T>() {
-    cpu::rope_table<T>(table.as<T>(), positions.as<int64_t>(), 0, table.dim(0), spec);
-  });
+  fill_rope_table(ctx, table, positions.as<int64_t>(), 0, spec);
 }
 
 inline void rope_rotate(Context& ctx, const char* op, const Tensor& x, const Tensor& table, int direction,
                         const RopeSpec& spec, const Tensor& starts) {
   check_rope(op, table, spec);
   KATA_CHECK(x.rank() == 4 && (starts.defined() || x.dim(1) == table.dim(0)) && x.dim(3) == spec.width &&
-                 x.dtype() == table.dtype(),
+                 wide(x.dtype()) == table.dtype(),
              "{}: x {} {} and table {} {}", op, name_of(x.dtype()), x.shape().str(), name_of(table.dtype()),
              table.shape().str());
   require_starts(op, starts, x.dim(0), x.dim(1));
   if (ctx.planning()) return;
   const RopeSize size{x.dim(0), x.dim(1), x.dim(2), x.stride(0), x.stride(1), x.stride(2), table.dim(0)};
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::rope_rotate<T>(x.as<T>(), table.as<T>(), direction, starts_of(starts), spec, size);
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::rope_rotate<T>(x.as<T>(), table.as<T>(), direction, starts_of(starts), spec, size);
+      },
+      [&]<class T>() {
+        cuda::rope_rotate<T>(ctx.stream(), x.as<T>(), table.as<Wide<T>>(), direction, starts_of(starts), spec,
+                             size);
+      });
 }
 
 // x: [batch, time, heads, width], strided, rotated in place; table: [time, pairs, 2]. With starts

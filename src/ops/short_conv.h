@@ -26,17 +26,17 @@ struct ShortConvSize {
   int64_t batch = 0, time = 0, channels = 0, taps = 0;
 };
 
-namespace cpu {
-
-template <class T>
+// F: of the filter, Wide<T>.
+template <class T, class F = T>
 struct ShortConvInput {
   const T* x;                 // [batch, time, channels]
-  const T* weight;            // [channels, taps]
-  const T* bias = nullptr;    // [channels], or null
+  const F* weight;            // [channels, taps]
+  const F* bias = nullptr;    // [channels], or null
   const T* window = nullptr;  // [batch, taps - 1, channels], or null; null in the backward
   Starts starts;
 };
 
+namespace cpu {
 // filter: scratch of [taps, channels], for the transposed weight, in each of these.
 template <class T>
 void short_conv_forward(T* y, const ShortConvInput<T>& in, T* filter, const ShortConvSize& size);
@@ -54,6 +54,23 @@ void short_conv_window(T* window, const T* x, const T* before, const Starts& sta
                        const ShortConvSize& size);
 }  // namespace cpu
 
+namespace cuda {
+template <class T>
+void short_conv_forward(GpuStream stream, T* y, const ShortConvInput<T, Wide<T>>& in,
+                        const ShortConvSize& size);
+// partial: scratch of [short_conv_partials(size), taps, channels], with a bias [.., taps + 1, ..].
+template <class T>
+void short_conv_backward(GpuStream stream, T* dx, Wide<T>* dweight, Wide<T>* dbias, const T* dy,
+                         const ShortConvInput<T, Wide<T>>& in, Wide<T>* partial, const ShortConvSize& size);
+int64_t short_conv_partials(const ShortConvSize& size);
+template <class T>
+void short_conv_step(GpuStream stream, T* y, const T* x, T* window, const Wide<T>* weight,
+                     const Wide<T>* bias, const ShortConvSize& size);
+template <class T>
+void short_conv_window(GpuStream stream, T* window, const T* x, const T* before, const Starts& starts,
+                       const ShortConvSize& size);
+}  // namespace cuda
+
 inline ShortConvSize short_conv_size(const char* op, const Tensor& y, const Tensor& x, const Tensor& weight,
                                      const Tensor& bias) {
   KATA_CHECK(
@@ -62,8 +79,8 @@ inline ShortConvSize short_conv_size(const char* op, const Tensor& y, const Tens
       weight.shape().str(), short_conv_max_taps);
   require(op, "y", y, x.shape(), x.dtype());
   require(op, "x", x, x.shape(), x.dtype());
-  require(op, "weight", weight, {x.dim(2), weight.dim(1)}, x.dtype());
-  if (bias.defined()) require(op, "bias", bias, {x.dim(2)}, x.dtype());
+  require(op, "weight", weight, {x.dim(2), weight.dim(1)}, wide(x.dtype()));
+  if (bias.defined()) require(op, "bias", bias, {x.dim(2)}, wide(x.dtype()));
   return {x.dim(0), x.dim(1), x.dim(2), weight.dim(1)};
 }
 
@@ -72,9 +89,10 @@ inline void require_window(const char* op, const char* name, const Tensor& windo
   require(op, name, window, {size.batch, size.taps - 1, size.channels}, dtype);
 }
 
-template <class T>
-const T* optional_data(const Tensor& x) {
-  return x.defined() ? x.as<T>() : nullptr;
+// The CPU reads the filter transposed.
+inline Tensor take_filter(Context& ctx, DType dtype, const ShortConvSize& size) {
+  if (ctx.device == Device::cuda) return {};
+  return ctx.arena.take("short_conv filter", dtype, {size.taps, size.channels});
 }
 
 // y, x: [batch, time, channels]; weight: [channels, taps]. Optional: bias [channels], starts [batch, time],
@@ -87,14 +105,22 @@ inline void short_conv_forward(Context& ctx, const Tensor& y, const Tensor& x, c
   require_starts(op, starts, size.batch, size.time);
   if (window_in.defined()) require_window(op, "window_in", window_in, size, x.dtype());
   Arena::Scope scope(ctx.arena);
-  const Tensor filter = ctx.arena.take("short_conv filter", x.dtype(), {size.taps, size.channels});
+  const Tensor filter = take_filter(ctx, x.dtype(), size);
   if (ctx.planning()) return;
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::short_conv_forward<T>(
-        y.as<T>(),
-        {x.as<T>(), weight.as<T>(), optional_data<T>(bias), optional_data<T>(window_in), starts_of(starts)},
-        filter.as<T>(), size);
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::short_conv_forward<T>(
+            y.as<T>(),
+            {x.as<T>(), weight.as<T>(), data_or_null<T>(bias), data_or_null<T>(window_in), starts_of(starts)},
+            filter.as<T>(), size);
+      },
+      [&]<class T>() {
+        cuda::short_conv_forward<T>(ctx.stream(), y.as<T>(),
+                                    {x.as<T>(), weight.as<Wide<T>>(), data_or_null<Wide<T>>(bias),
+                                     data_or_null<T>(window_in), starts_of(starts)},
+                                    size);
+      });
 }
 
 // dx: [batch, time, channels], overwritten; dweight: [channels, taps] and, with a bias, dbias: [channels],
@@ -105,23 +131,32 @@ inline void short_conv_backward(Context& ctx, const Tensor& dx, const Tensor& dw
   const char* op = "short_conv_backward";
   const ShortConvSize size = short_conv_size(op, dy, x, weight, bias);
   require(op, "dx", dx, x.shape(), x.dtype());
-  require(op, "dweight", dweight, weight.shape(), x.dtype());
+  require(op, "dweight", dweight, weight.shape(), wide(x.dtype()));
   KATA_CHECK(bias.defined() == dbias.defined(), "{}: bias {} and dbias {} go together", op,
              bias.shape().str(), dbias.shape().str());
-  if (dbias.defined()) require(op, "dbias", dbias, bias.shape(), x.dtype());
+  if (dbias.defined()) require(op, "dbias", dbias, bias.shape(), wide(x.dtype()));
   require_starts(op, starts, size.batch, size.time);
   Arena::Scope scope(ctx.arena);
-  const Tensor filter = ctx.arena.take("short_conv filter", x.dtype(), {size.taps, size.channels});
-  const Tensor partial =
-      ctx.arena.take("short_conv dweight partials", x.dtype(),
-                     {cpu::short_conv_partials(size), size.taps + (bias.defined() ? 1 : 0), size.channels});
+  const Tensor filter = take_filter(ctx, x.dtype(), size);
+  const int64_t partials = by_device(
+      ctx, [&] { return cpu::short_conv_partials(size); }, [&] { return cuda::short_conv_partials(size); });
+  const Tensor partial = ctx.arena.take("short_conv dweight partials", wide(x.dtype()),
+                                        {partials, size.taps + (bias.defined() ? 1 : 0), size.channels});
   if (ctx.planning()) return;
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::short_conv_backward<T>(
-        dx.as<T>(), dweight.as<T>(), dbias.defined() ? dbias.as<T>() : nullptr, dy.as<T>(),
-        {x.as<T>(), weight.as<T>(), optional_data<T>(bias), nullptr, starts_of(starts)}, filter.as<T>(),
-        partial.as<T>(), size);
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::short_conv_backward<T>(
+            dx.as<T>(), dweight.as<T>(), data_or_null<T>(dbias), dy.as<T>(),
+            {x.as<T>(), weight.as<T>(), data_or_null<T>(bias), nullptr, starts_of(starts)}, filter.as<T>(),
+            partial.as<T>(), size);
+      },
+      [&]<class T>() {
+        cuda::short_conv_backward<T>(
+            ctx.stream(), dx.as<T>(), dweight.as<Wide<T>>(), data_or_null<Wide<T>>(dbias), dy.as<T>(),
+            {x.as<T>(), weight.as<Wide<T>>(), data_or_null<Wide<T>>(bias), nullptr, starts_of(starts)},
+            partial.as<Wide<T>>(), size);
+      });
 }
 
 // One token: y, x: [batch, channels]; window: [batch, taps - 1, channels], past inputs, oldest first, moved
@@ -133,10 +168,16 @@ inline void short_conv_step(Context& ctx, const Tensor& y, const Tensor& x, cons
   const ShortConvSize size = short_conv_size("short_conv_step", y.view(one), x.view(one), weight, bias);
   require_window("short_conv_step", "window", window, size, x.dtype());
   if (ctx.planning()) return;
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::short_conv_step<T>(y.as<T>(), x.as<T>(), window.as<T>(), weight.as<T>(), optional_data<T>(bias),
-                            size);
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::short_conv_step<T>(y.as<T>(), x.as<T>(), window.as<T>(), weight.as<T>(), data_or_null<T>(bias),
+                                size);
+      },
+      [&]<class T>() {
+        cuda::short_conv_step<T>(ctx.stream(), y.as<T>(), x.as<T>(), window.as<T>(), weight.as<Wide<T>>(),
+                                 data_or_null<Wide<T>>(bias), size);
+      });
 }
 
 // window: [batch, taps - 1, channels] = the last taps - 1 inputs, those of window_in (the window before x,
@@ -153,10 +194,16 @@ inline void short_conv_window(Context& ctx, const Tensor& window, const Tensor& 
   require_starts(op, starts, size.batch, size.time);
   if (window_in.defined()) require_window(op, "window_in", window_in, size, x.dtype());
   if (ctx.planning()) return;
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::short_conv_window<T>(window.as<T>(), x.as<T>(), optional_data<T>(window_in), starts_of(starts),
-                              size);
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::short_conv_window<T>(window.as<T>(), x.as<T>(), data_or_null<T>(window_in), starts_of(starts),
+                                  size);
+      },
+      [&]<class T>() {
+        cuda::short_conv_window<T>(ctx.stream(), window.as<T>(), x.as<T>(), data_or_null<T>(window_in),
+                                   starts_of(starts), size);
+      });
 }
 
 }  // namespace kata

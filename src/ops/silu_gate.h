@@ -23,6 +23,14 @@ template <class T>
 void silu_gate_backward(T* dx, T* dg, const T* dy, const T* x, const T* g, const SiluGateSize& size);
 }  // namespace cpu
 
+namespace cuda {
+template <class T>
+void silu_gate_forward(GpuStream stream, T* y, const T* x, const T* g, const SiluGateSize& size);
+template <class T>
+void silu_gate_backward(GpuStream stream, T* dx, T* dg, const T* dy, const T* x, const T* g,
+                        const SiluGateSize& size);
+}  // namespace cuda
+
 // y, x, g: [rows, width].
 inline void silu_gate_forward(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& g) {
   KATA_CHECK(x.rank() == 2, "silu_gate: x {} must be [rows, width]", x.shape().str());
@@ -30,8 +38,9 @@ inline void silu_gate_forward(Context& ctx, const Tensor& y, const Tensor& x, co
   require_shape("silu_gate", "g", g, x.shape(), x.dtype());
   if (ctx.planning()) return;
   const SiluGateSize size = {x.dim(0), x.dim(1), y.stride(0), x.stride(0), g.stride(0)};
-  dispatch_float(x.dtype(),
-                 [&]<class T>() { cpu::silu_gate_forward<T>(y.as<T>(), x.as<T>(), g.as<T>(), size); });
+  dispatch(
+      ctx, x.dtype(), [&]<class T>() { cpu::silu_gate_forward<T>(y.as<T>(), x.as<T>(), g.as<T>(), size); },
+      [&]<class T>() { cuda::silu_gate_forward<T>(ctx.stream(), y.as<T>(), x.as<T>(), g.as<T>(), size); });
 }
 
 // dx and dg are overwritten.
@@ -45,9 +54,15 @@ inline void silu_gate_backward(Context& ctx, const Tensor& dx, const Tensor& dg,
   if (ctx.planning()) return;
   const SiluGateSize size = {x.dim(0),    x.dim(1),     dy.stride(0), x.stride(0),
                              g.stride(0), dx.stride(0), dg.stride(0)};
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::silu_gate_backward<T>(dx.as<T>(), dg.as<T>(), dy.as<T>(), x.as<T>(), g.as<T>(), size);
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::silu_gate_backward<T>(dx.as<T>(), dg.as<T>(), dy.as<T>(), x.as<T>(), g.as<T>(), size);
+      },
+      [&]<class T>() {
+        cuda::silu_gate_backward<T>(ctx.stream(), dx.as<T>(), dg.as<T>(), dy.as<T>(), x.as<T>(), g.as<T>(),
+                                    size);
+      });
 }
 
 }  // namespace kata

@@ -8,7 +8,7 @@
 //   dq_t = scale sum_s dS k_s       dk_s = scale sum_t dS q_t
 //
 // q [B,T,Hq,d], k [B,T,Hkv,d], v [B,T,Hkv,dv], o [B,T,Hq,dv] are views with free batch, token and head
-// strides. Hq is a multiple of Hkv, and query head h reads key head h / (Hq / Hkv). lse: [B,T,Hq],
+// strides. Hq is a multiple of Hkv, and query head h reads key head h / (Hq / Hkv). lse: Wide [B,T,Hq],
 // contiguous. With documents (ops/documents.h) query t sees the keys from max(starts[b,t], 0) on. The running
 // maximum starts at the first key, so scores of any finite size are safe. Aliasing: outputs alias no input.
 #pragma once
@@ -18,14 +18,12 @@
 
 namespace kata {
 
-namespace cpu {
-
 template <class T>
 struct SoftmaxForward {
   TokenHeads<T> o;
-  T* lse;
+  Wide<T>* lse;
   TokenHeads<const T> q, k, v;
-  T* scratch;
+  Wide<T>* scratch;
   Starts starts;            // [batch, first_query + tokens]
   int64_t first_query = 0;  // the token that query 0 is; k and v start at token 0
 };
@@ -34,8 +32,8 @@ template <class T>
 struct SoftmaxBackward {
   TokenHeads<T> dq, dk, dv;
   TokenHeads<const T> d_o, q, k, v, o;
-  const T* lse;
-  T* scratch;
+  const Wide<T>* lse;
+  Wide<T>* scratch;
   Starts starts;
 };
 
@@ -43,9 +41,11 @@ template <class T>
 struct SoftmaxStep {
   TokenHeads<T> o;
   TokenHeads<const T> q, k, v;  // k and v: the caches
-  T* scratch;
+  Wide<T>* scratch;
   const int32_t* first = nullptr;  // [batch], the first cached token that a row sees; null: 0
 };
+
+namespace cpu {
 
 // Scratch is counted in elements; it depends on the sizes and on the number of threads. size.tokens = the
 // number of queries.
@@ -61,6 +61,18 @@ void softmax_attention_step(const SoftmaxStep<T>&, T scale, const AttentionSize&
 int64_t softmax_attention_step_scratch(const AttentionSize&);
 
 }  // namespace cpu
+
+namespace cuda {
+// Scratch, in floats: of the backward alone. Keys and values of at most 128.
+template <class T>
+void softmax_attention_forward(GpuStream stream, const SoftmaxForward<T>&, float scale, const AttentionSize&);
+template <class T>
+void softmax_attention_backward(GpuStream stream, const SoftmaxBackward<T>&, float scale,
+                                const AttentionSize&);
+int64_t softmax_attention_backward_scratch(const AttentionSize&);
+template <class T>
+void softmax_attention_step(GpuStream stream, const SoftmaxStep<T>&, float scale, const AttentionSize&);
+}  // namespace cuda
 
 // Sizes of a call whose q and o hold the last tokens of k and v, from first_query on.
 inline AttentionSize softmax_size(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -88,18 +100,27 @@ inline void softmax_attention_forward(Context& ctx, const Tensor& o, const Tenso
                                       const Tensor& starts = {}, int64_t first_query = 0) {
   const char* op = "softmax_attention";
   const AttentionSize size = softmax_size(op, q, k, v, o, first_query);
-  require(op, "lse", lse, {size.batch, size.tokens, size.heads}, q.dtype());
+  require(op, "lse", lse, {size.batch, size.tokens, size.heads}, wide(q.dtype()));
   require_starts(op, starts, size.batch, k.dim(1));
   Arena::Scope scope(ctx.arena);
-  const Tensor scratch =
-      ctx.arena.take("softmax_attention scratch", q.dtype(), {cpu::softmax_attention_forward_scratch(size)});
+  const int64_t elements = by_device(
+      ctx, [&] { return cpu::softmax_attention_forward_scratch(size); }, [&] { return int64_t{0}; });
+  const Tensor scratch = ctx.arena.take("softmax_attention scratch", wide(q.dtype()), {elements});
   if (ctx.planning()) return;
-  dispatch_float(q.dtype(), [&]<class T>() {
-    cpu::softmax_attention_forward<T>(
-        {token_heads<T>(o), lse.as<T>(), token_heads<const T>(q), token_heads<const T>(k),
-         token_heads<const T>(v), scratch.as<T>(), starts_of(starts), first_query},
-        static_cast<T>(scale), size);
-  });
+  const auto call = [&]<class T>() {
+    return SoftmaxForward<T>{
+        token_heads<T>(o),       lse.as<Wide<T>>(),     token_heads<const T>(q), token_heads<const T>(k),
+        token_heads<const T>(v), scratch.as<Wide<T>>(), starts_of(starts),       first_query};
+  };
+  dispatch(
+      ctx, q.dtype(),
+      [&]<class T>() {
+        cpu::softmax_attention_forward<T>(call.template operator()<T>(), static_cast<T>(scale), size);
+      },
+      [&]<class T>() {
+        cuda::softmax_attention_forward<T>(ctx.stream(), call.template operator()<T>(),
+                                           static_cast<float>(scale), size);
+      });
 }
 
 // dq, dk, dv = (shaped as q, k, v, strides free). Optional: starts [B,T].
@@ -113,19 +134,29 @@ inline void softmax_attention_backward(Context& ctx, const Tensor& dq, const Ten
   require_shape(op, "dq", dq, q.shape(), q.dtype());
   require_shape(op, "dk", dk, k.shape(), q.dtype());
   require_shape(op, "dv", dv, v.shape(), q.dtype());
-  require(op, "lse", lse, {size.batch, size.tokens, size.heads}, q.dtype());
+  require(op, "lse", lse, {size.batch, size.tokens, size.heads}, wide(q.dtype()));
   require_starts(op, starts, size.batch, size.tokens);
   Arena::Scope scope(ctx.arena);
-  const Tensor scratch = ctx.arena.take("softmax_attention_backward scratch", q.dtype(),
-                                        {cpu::softmax_attention_backward_scratch(size)});
+  const int64_t elements = by_device(
+      ctx, [&] { return cpu::softmax_attention_backward_scratch(size); },
+      [&] { return cuda::softmax_attention_backward_scratch(size); });
+  const Tensor scratch = ctx.arena.take("softmax_attention_backward scratch", wide(q.dtype()), {elements});
   if (ctx.planning()) return;
-  dispatch_float(q.dtype(), [&]<class T>() {
-    cpu::softmax_attention_backward<T>(
-        {token_heads<T>(dq), token_heads<T>(dk), token_heads<T>(dv), token_heads<const T>(d_o),
-         token_heads<const T>(q), token_heads<const T>(k), token_heads<const T>(v), token_heads<const T>(o),
-         lse.as<T>(), scratch.as<T>(), starts_of(starts)},
-        static_cast<T>(scale), size);
-  });
+  const auto call = [&]<class T>() {
+    return SoftmaxBackward<T>{token_heads<T>(dq),        token_heads<T>(dk),      token_heads<T>(dv),
+                              token_heads<const T>(d_o), token_heads<const T>(q), token_heads<const T>(k),
+                              token_heads<const T>(v),   token_heads<const T>(o), lse.as<Wide<T>>(),
+                              scratch.as<Wide<T>>(),     starts_of(starts)};
+  };
+  dispatch(
+      ctx, q.dtype(),
+      [&]<class T>() {
+        cpu::softmax_attention_backward<T>(call.template operator()<T>(), static_cast<T>(scale), size);
+      },
+      [&]<class T>() {
+        cuda::softmax_attention_backward<T>(ctx.stream(), call.template operator()<T>(),
+                                            static_cast<float>(scale), size);
+      });
 }
 
 // One token: q [B,Hq,d] -> o [B,Hq,dv] over the first `length` tokens of k_cache [B,capacity,Hkv,d] and
@@ -148,15 +179,27 @@ inline void softmax_attention_step(Context& ctx, const Tensor& o, const Tensor& 
   require_shape(op, "o", o, {size.batch, size.heads, size.value_width}, q.dtype());
   if (first.defined()) require(op, "first", first, {size.batch}, DType::i32);
   Arena::Scope scope(ctx.arena);
-  const Tensor scratch = ctx.arena.take("softmax_attention_step scratch", q.dtype(),
-                                        {cpu::softmax_attention_step_scratch(size)});
+  const int64_t elements = by_device(
+      ctx, [&] { return cpu::softmax_attention_step_scratch(size); }, [&] { return int64_t{0}; });
+  const Tensor scratch = ctx.arena.take("softmax_attention_step scratch", wide(q.dtype()), {elements});
   if (ctx.planning()) return;
-  dispatch_float(q.dtype(), [&]<class T>() {
-    cpu::softmax_attention_step<T>(
-        {token_heads<T>(o), token_heads<const T>(q), token_heads<const T>(k_cache),
-         token_heads<const T>(v_cache), scratch.as<T>(), first.defined() ? first.as<int32_t>() : nullptr},
-        static_cast<T>(scale), size);
-  });
+  const auto call = [&]<class T>() {
+    return SoftmaxStep<T>{token_heads<T>(o),
+                          token_heads<const T>(q),
+                          token_heads<const T>(k_cache),
+                          token_heads<const T>(v_cache),
+                          scratch.as<Wide<T>>(),
+                          data_or_null<int32_t>(first)};
+  };
+  dispatch(
+      ctx, q.dtype(),
+      [&]<class T>() {
+        cpu::softmax_attention_step<T>(call.template operator()<T>(), static_cast<T>(scale), size);
+      },
+      [&]<class T>() {
+        cuda::softmax_attention_step<T>(ctx.stream(), call.template operator()<T>(),
+                                        static_cast<float>(scale), size);
+      });
 }
 
 }  // namespace kata

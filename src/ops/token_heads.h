@@ -10,7 +10,7 @@ struct TokenHeads {
   T* data = nullptr;
   int64_t batch = 0, token = 0, head = 0;  // strides in elements; the width itself is contiguous
 
-  T* at(int64_t b, int64_t t, int64_t h) const { return data + b * batch + t * token + h * head; }
+  constexpr T* at(int64_t b, int64_t t, int64_t h) const { return data + b * batch + t * token + h * head; }
 };
 
 // x: [batch, token, head, width], or [batch, head, width] for one token.
@@ -28,7 +28,7 @@ struct AttentionSize {
   int64_t width = 0;                // of q and k
   int64_t value_width = 0;          // of v and o
 
-  int64_t group() const { return heads / kv_heads; }
+  constexpr int64_t group() const { return heads / kv_heads; }
 };
 
 // q [B, T, Hq, d], k [B, T, Hkv, d], v [B, T, Hkv, dv], o [B, T, Hq, dv]; for one token without T.

@@ -37,6 +37,15 @@ void unit_feature_backward(T* dx, const T* du, const T* x, T scale, const Featur
                            const UnitFeatureSize& size);
 }  // namespace cpu
 
+namespace cuda {
+template <class T>
+void unit_feature_forward(GpuStream stream, T* u, const T* x, float scale, const FeatureMap& map,
+                          const UnitFeatureSize& size);
+template <class T>
+void unit_feature_backward(GpuStream stream, T* dx, const T* du, const T* x, float scale,
+                           const FeatureMap& map, const UnitFeatureSize& size);
+}  // namespace cuda
+
 inline void check_unit_feature(const char* op, const char* name, const Tensor& t, const Tensor& x,
                                const FeatureMap& map) {
   check(op, map);
@@ -56,9 +65,15 @@ inline void unit_feature_forward(Context& ctx, const Tensor& u, const Tensor& x,
   check_unit_feature("unit_feature", "u", u, x, map);
   if (ctx.planning()) return;
   const UnitFeatureSize size = {x.dim(0), x.rank() == 3 ? x.dim(1) : 1, x.stride(0), u.stride(0), 0};
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::unit_feature_forward<T>(u.as<T>(), x.as<T>(), static_cast<T>(scale), map, size);
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::unit_feature_forward<T>(u.as<T>(), x.as<T>(), static_cast<T>(scale), map, size);
+      },
+      [&]<class T>() {
+        cuda::unit_feature_forward<T>(ctx.stream(), u.as<T>(), x.as<T>(), static_cast<float>(scale), map,
+                                      size);
+      });
 }
 
 // dx: of the shape of x, overwritten.
@@ -70,9 +85,15 @@ inline void unit_feature_backward(Context& ctx, const Tensor& dx, const Tensor& 
   if (ctx.planning()) return;
   const UnitFeatureSize size = {x.dim(0), x.rank() == 3 ? x.dim(1) : 1, x.stride(0), du.stride(0),
                                 dx.stride(0)};
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::unit_feature_backward<T>(dx.as<T>(), du.as<T>(), x.as<T>(), static_cast<T>(scale), map, size);
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::unit_feature_backward<T>(dx.as<T>(), du.as<T>(), x.as<T>(), static_cast<T>(scale), map, size);
+      },
+      [&]<class T>() {
+        cuda::unit_feature_backward<T>(ctx.stream(), dx.as<T>(), du.as<T>(), x.as<T>(),
+                                       static_cast<float>(scale), map, size);
+      });
 }
 
 }  // namespace kata

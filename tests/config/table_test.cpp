@@ -203,7 +203,7 @@ TEST(Table, EveryKeyOfARunChangesItAndIsDocumented) {
                      {"model.mixer.delta_scale", {"", {}}},
                      {"model.mixer.state", {"", {}}},
                      {"data.document_token", {"", {}}},
-                                   {"data.task.segments.0.layout", {"", {}}},  // mqar has none
+                     {"data.task.segments.0.layout", {"", {}}},  // mqar has none
                      {"data.task.segments.1.layout", {"", {}}},
                      {"optimizer.schedule", {"cosine", {"optimizer.decay_steps=0"}}}},
                     load, fixed));
@@ -234,7 +234,7 @@ TEST(Table, EveryKeyOfARunChangesItAndIsDocumented) {
               {"data.document_token", {"", {}}},
               {"model.mixer.form", {"quadratic", {}}},
               {"model.mixer.chunk", {"", {}}},
-                     {"train.outlier_factor", {"2", {}}},
+              {"train.outlier_factor", {"2", {}}},
               {"optimizer.final_lr", {"1e-5", {}}},
               {"optimizer.decay_steps", {"7", {"optimizer.schedule=wsd"}}}},
              load, of_overwrite));
