@@ -60,7 +60,7 @@ NO_GRADIENT = {
 SOURCES = (".cpp", ".h", ".cu", ".cuh")
 LENGTH_LIMIT = 500
 COUNTED = SOURCES + (".py", ".sh", ".cmake")
-NOT_TRACKED = ("data/corpus",)  # made by programs, may be named by documents
+NOT_TRACKED = ("data/corpus", "data/lm")  # made by programs, may be named by documents
 HOSTS = ("pypi.org", "pythonhosted.org", "deb.debian.org", "archive.ubuntu.com", "npmjs.org")
 
 

@@ -8,6 +8,7 @@
 #include "data/batch.h"
 #include "data/inspect.h"
 #include "data/npz.h"
+#include "data/sentencepiece_trainer.h"
 #include "data/shard.h"
 #include "data/tokenize.h"
 #include "tasks/example_set.h"
@@ -42,7 +43,18 @@ constexpr const char* tokenize_example = R"(
 Example: two books, 10% of the text (its end) for validation
   katadata tokenize --input a.txt b.txt --output data/books --validation-fraction 0.1
 
-Writes PREFIX/train-000000.bin, ... and PREFIX/validation.bin. The files are joined as they are.)";
+Writes PREFIX/train-000000.bin, ... and PREFIX/validation.bin. The files are joined as they are. With a
+sentencepiece model as the tokenizer, its end-of-text token begins each document.)";
+
+constexpr const char* tokenizer_help = "bytes, or a sentencepiece model (*.model)";
+
+constexpr const char* train_tokenizer_example = R"(
+Example: 8000 pieces of the corpus that ships, and shards made with them
+  gzip -dc data/kjv.txt.gz > kjv.txt
+  katadata train-tokenizer --input kjv.txt --vocab 8000 --output kjv.model
+  katadata tokenize --input kjv.txt --tokenizer kjv.model --output data/kjv
+
+The same text gives the same model. Nothing is normalised, and what has no piece is spelt in bytes.)";
 
 // A decimal integer in a range. Signs, blanks, exponents and leading zeros (octal elsewhere) are refused.
 CLI::Validator integer(int64_t low, int64_t high) {
@@ -151,12 +163,16 @@ void synth(SynthOptions o) {
                 o.spec.seed, o.split);
 }
 
-// ---- tokenize, detokenize, inspect ----
+// ---- tokenize ----
 
 void add_tokenize(CLI::App& app, TokenizeOptions& o) {
   app.add_option("--input", o.inputs, "text files; - is standard input")->required()->type_name("FILE");
   app.add_option("--output", o.output, "folder for the shards")->required()->type_name("PREFIX");
-  app.add_option("--tokenizer", o.tokenizer, "bytes")->capture_default_str();
+  app.add_option("--tokenizer", o.tokenizer, tokenizer_help)->capture_default_str();
+  app.add_option("--documents", o.documents,
+                 "file: each is a document; form-feed: it stands between the documents of a file")
+      ->check(CLI::IsMember({"file", "form-feed"}))
+      ->capture_default_str();
   app.add_option("--validation-fraction", o.validation_fraction,
                  "part of the text, at its end, for validation; 0 = none")
       ->check(fraction())
@@ -174,6 +190,33 @@ void report(const TokenizeResult& result) {
                 result.validation_bytes);
 }
 
+// ---- train-tokenizer ----
+
+void add_train_tokenizer(CLI::App& app, SentencePieceOptions& o) {
+  app.add_option("--input", o.inputs, "text files; - is standard input")->required()->type_name("FILE");
+  app.add_option("--vocab", o.vocab, "pieces, the 256 bytes and 3 control tokens among them")
+      ->check(integer(260, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--output", o.output, "the model to write, named *.model")
+      ->required()
+      ->type_name("FILE")
+      ->check([](const std::string& name) {
+        return name.ends_with(".model") ? "" : "\"" + name + "\", expected a name that ends in .model";
+      });
+  app.add_option("--kind", o.kind, "unigram or bpe")
+      ->check(CLI::IsMember({"unigram", "bpe"}))
+      ->capture_default_str();
+  app.footer(train_tokenizer_example);
+}
+
+void train_tokenizer(const SentencePieceOptions& options) {
+  const SentencePieceSummary summary = train_sentencepiece(options);
+  logger().info("{}: {} pieces ({}) from {} of {} bytes of text, {} bytes", options.output, options.vocab,
+                options.kind, summary.used_bytes, summary.text_bytes, summary.model_bytes);
+}
+
+// ---- inspect, detokenize ----
+
 // A failed write is reported at exit.
 void print(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -186,7 +229,7 @@ struct FileOptions {
 
 void add_files(CLI::App& app, FileOptions& o, const char* help) {
   app.add_option("FILE", o.files, help)->required();
-  app.add_option("--tokenizer", o.tokenizer, "bytes")->capture_default_str();
+  app.add_option("--tokenizer", o.tokenizer, tokenizer_help)->capture_default_str();
 }
 
 // A misspelt option or command is named, with the nearest one of the commands that were given; CLI11 would
@@ -226,6 +269,7 @@ int run(int argc, char** argv) {
   SharedOptions shared;
   SynthOptions mqar_options, overwrite_options;
   TokenizeOptions tokenize_options;
+  SentencePieceOptions train_options;
   FileOptions inspect_options, detokenize_options;
   add_log_options(app, shared);
   app.require_subcommand(1)->fallthrough()->footer(example);
@@ -237,6 +281,8 @@ int run(int argc, char** argv) {
   add_overwrite(*overwrite, overwrite_options);
   auto* tokenize_command = app.add_subcommand("tokenize", "text to token shards");
   add_tokenize(*tokenize_command, tokenize_options);
+  auto* train_command = app.add_subcommand("train-tokenizer", "a sentencepiece model out of text");
+  add_train_tokenizer(*train_command, train_options);
   auto* inspect_command =
       app.add_subcommand("inspect", "what is in a token shard, .npz or .safetensors file");
   add_files(*inspect_command, inspect_options, "files to look at");
@@ -247,6 +293,7 @@ int run(int argc, char** argv) {
   if (mqar->parsed()) synth(mqar_options);
   if (overwrite->parsed()) synth(overwrite_options);
   if (tokenize_command->parsed()) report(tokenize(tokenize_options));
+  if (train_command->parsed()) train_tokenizer(train_options);
   if (inspect_command->parsed()) {
     const auto tokenizer = make_tokenizer(inspect_options.tokenizer);
     for (const std::string& file : inspect_options.files) print(inspect(file, *tokenizer));

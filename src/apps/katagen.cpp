@@ -32,7 +32,9 @@ struct Options {
 
 std::vector<int32_t> prompt_tokens(const std::string& text, const Tokenizer& tokenizer, int64_t vocab) {
   std::vector<int32_t> ids = tokenizer.encode(text);
-  if (ids.empty()) ids = tokenizer.encode("\n");  // a model needs something to go on from
+  if (ids.empty())  // a model needs something to go on from
+    ids = tokenizer.document_token() >= 0 ? std::vector<int32_t>{tokenizer.document_token()}
+                                          : tokenizer.encode("\n");
   for (const int32_t id : ids)
     if (id >= vocab)
       fail(ExitCode::data,
@@ -68,7 +70,7 @@ ExitCode generate(const Options& options) {
   if (loaded.config().data.task)
     fail(ExitCode::usage, "{}: this model was trained on the task {}, it has no text to write; use kataeval",
          options.checkpoint, loaded.config().data.task->name);
-  const auto tokenizer = make_tokenizer(loaded.config().data.tokenizer);
+  const auto tokenizer = load_tokenizer(loaded.checkpoint_folder(), loaded.config().data.tokenizer);
   const int64_t vocab = loaded.model().config().vocab;
   const std::string text = options.prompt_file.empty() ? options.prompt : read_file(options.prompt_file);
   std::vector<int32_t> prompt = prompt_tokens(text, *tokenizer, vocab);
@@ -86,7 +88,7 @@ ExitCode generate(const Options& options) {
   catch_interrupts();
   for (int64_t i = 0; i < options.tokens && !interrupted(); ++i) {
     const int32_t token = sampler.next(logits, vocab);
-    const std::string piece = tokenizer->decode({token});
+    const std::string piece = tokenizer->decode_next(token);
     if (std::fwrite(piece.data(), 1, piece.size(), stdout) != piece.size()) break;  // reported at exit
     if (token == document_token) generator.reset();
     if (i + 1 < options.tokens)

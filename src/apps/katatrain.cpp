@@ -5,6 +5,8 @@
 
 #include "apps/options.h"
 #include "base/parallel.h"
+#include "data/advice.h"
+#include "data/tokenize.h"
 #include "data/tokenizer.h"
 #include "nn/mixer_table.h"
 #include "tasks/sources.h"
@@ -106,8 +108,9 @@ ExitCode train(const Options& options) {
   check_output(trainer.output, trainer.resume);  // before any data is read
   if (!config.data.task) {
     const auto tokenizer = make_tokenizer(config.data.tokenizer);
-    trainer.checkpoint_files = {{"tokenizer.json", tokenizer->serialise()}};
-    if (tokenizer->name() == "bytes") trainer.bytes_per_token = 1;
+    trainer.checkpoint_files = {{tokenizer->file_name(), tokenizer->serialise()}};
+    if (!config.data.validation.empty())
+      trainer.bytes_per_token = bytes_per_token(expand_data_patterns(config.data.validation), *tokenizer);
   }
   const auto source = make_train_source(config);
   const auto validation = make_validation_source(config);

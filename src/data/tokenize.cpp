@@ -1,15 +1,14 @@
 #include "data/tokenize.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <system_error>
 
-#include "base/log.h"
+#include "base/parallel.h"
 #include "data/shard.h"
+#include "data/text_input.h"
 
 namespace kata {
 
@@ -18,6 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t piece_bytes = size_t{1} << 20;
+constexpr size_t pieces_at_once = 32;
 constexpr const char* validation_name = "validation.bin";
 
 std::string train_name(size_t index) {
@@ -28,107 +28,90 @@ bool is_shard_name(const std::string& name) {
   return name == validation_name || (name.starts_with("train-") && name.ends_with(".bin"));
 }
 
-// ---- input ----
-
-std::string name_of(const std::string& input) {
-  return input == "-" ? "standard input" : input;
-}
-
-// A file's bytes: mapped, or read where it is a pipe.
-class Text {
- public:
-  explicit Text(const std::string& path) {
-    std::error_code ignored;
-    if (path != "-" && fs::is_regular_file(path, ignored)) {
-      map_.emplace(path, MappedFile::Access::sequential);
-      view_ = {reinterpret_cast<const char*>(map_->data()), map_->size()};
-    } else {
-      copy_ = std::make_unique<std::string>(read_file(path == "-" ? "/dev/stdin" : path));
-      view_ = *copy_;
-    }
-  }
-  std::string_view view() const { return view_; }
-
- private:
-  std::optional<MappedFile> map_;
-  std::unique_ptr<std::string> copy_;  // behind a pointer, so that the view survives a move
-  std::string_view view_;
-};
-
-// Bytes that say what a file is, and how to get its text.
-struct Signature {
-  std::string_view start;
-  const char *kind, *tool;
-};
-constexpr std::array<Signature, 5> compressed = {{{"\x1f\x8b", "gzip", "gzip -dc"},
-                                                  {"BZh", "bzip2", "bzip2 -dc"},
-                                                  {"\xfd"
-                                                   "7zXZ",
-                                                   "xz", "xz -dc"},
-                                                  {"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"},
-                                                  {"PK\x03\x04", "zip", "unzip -p"}}};
-
-void refuse_binary(const std::string& path, std::string_view text) {
-  for (const Signature& s : compressed) {
-    if (!text.starts_with(s.start)) continue;
-    const std::string how = path == "-"
-                                ? fmt::format("put {} | before katadata", s.tool)
-                                : fmt::format("{} {} | katadata tokenize --input - ...", s.tool, path);
-    fail(ExitCode::usage, "{} is compressed ({}), expected text; decompress it: {}", name_of(path), s.kind,
-         how);
-  }
-  if (is_shard_start(text))
-    fail(ExitCode::usage, "{} is a token shard already, expected text; name it in data.train as it is",
-         name_of(path));
-}
-
-std::vector<Text> open_inputs(const std::vector<std::string>& paths) {
-  if (std::count(paths.begin(), paths.end(), "-") > 1)
-    fail(ExitCode::usage, "standard input (-) is named twice as an input; it can be read once");
-  std::vector<Text> texts;
-  for (const std::string& path : paths) {
-    texts.emplace_back(path);
-    refuse_binary(path, texts.back().view());
-  }
-  if (std::all_of(texts.begin(), texts.end(), [](const Text& text) { return text.view().empty(); }))
-    fail(ExitCode::data, "{}: no text, 0 bytes; give a text file", name_of(paths[0]));
-  for (size_t i = 0; i < texts.size(); ++i)
-    if (texts[i].view().empty()) logger().warn("{} is empty", name_of(paths[i]));
-  return texts;
-}
-
 // ---- where training ends and validation begins ----
 
-int64_t total_bytes(const std::vector<Text>& texts) {
+int64_t total_bytes(const std::vector<TextInput>& texts) {
   int64_t total = 0;
-  for (const Text& text : texts) total += static_cast<int64_t>(text.view().size());
+  for (const TextInput& text : texts) total += static_cast<int64_t>(text.view().size());
   return total;
 }
 
+// A part of the text that is encoded in one go.
+struct Piece {
+  std::string_view text;
+  bool begins_document = false;
+};
+
 // Bytes begin .. end - 1 of the joined text, as parts of the files.
-std::vector<std::string_view> range_of(const std::vector<Text>& texts, int64_t begin, int64_t end) {
-  std::vector<std::string_view> parts;
+std::vector<Piece> range_of(const std::vector<TextInput>& texts, int64_t begin, int64_t end) {
+  std::vector<Piece> parts;
   int64_t first = 0;
-  for (const Text& text : texts) {
+  for (const TextInput& text : texts) {
     const auto size = static_cast<int64_t>(text.view().size());
     const int64_t from = std::clamp(begin - first, int64_t{0}, size),
                   to = std::clamp(end - first, int64_t{0}, size);
     if (from < to)
-      parts.push_back(text.view().substr(static_cast<size_t>(from), static_cast<size_t>(to - from)));
+      parts.push_back(
+          {text.view().substr(static_cast<size_t>(from), static_cast<size_t>(to - from)), from == 0});
     first += size;
   }
   return parts;
 }
 
-// The validation part starts with a whole character of UTF-8.
-int64_t split_point(const std::vector<Text>& texts, double fraction) {
+// The validation part starts with a whole character of UTF-8, or with a whole document.
+int64_t split_point(const std::vector<TextInput>& texts, const TokenizeOptions& options) {
   const int64_t total = total_bytes(texts);
-  int64_t split = total - static_cast<int64_t>(static_cast<double>(total) * fraction);
+  const int64_t wanted =
+      total - static_cast<int64_t>(static_cast<double>(total) * options.validation_fraction);
+  int64_t split = wanted;
+  if (options.documents == "form-feed") {
+    for (const Piece& part : range_of(texts, wanted, total)) {
+      if (part.begins_document && split > wanted) return split;
+      const size_t at = part.text.find('\f');
+      if (at != std::string_view::npos) return split + static_cast<int64_t>(at) + 1;
+      split += static_cast<int64_t>(part.text.size());
+    }
+    return split;
+  }
   for (int step = 0; step < 3 && split < total; ++step, ++split) {
-    const auto byte = static_cast<unsigned char>(range_of(texts, split, split + 1)[0][0]);
+    const auto byte = static_cast<unsigned char>(range_of(texts, split, split + 1)[0].text[0]);
     if ((byte & 0xC0) != 0x80) break;
   }
   return split;
+}
+
+// The documents of a part, which a form feed separates. Where the split lies behind one, a document begins.
+void add_documents(std::vector<Piece>& documents, Piece part) {
+  part.begins_document = true;
+  for (;;) {
+    const size_t size = std::min(part.text.find('\f'), part.text.size());
+    if (size > 0) documents.push_back({part.text.substr(0, size), true});
+    if (size == part.text.size()) return;
+    part.text.remove_prefix(size + 1);
+  }
+}
+
+// So that memory stays small; a line is not cut where it fits into a piece, so that a tokenizer that looks at
+// neighbouring characters sees what it would see in the whole text.
+void add_pieces(std::vector<Piece>& pieces, Piece document) {
+  while (!document.text.empty()) {
+    size_t size = std::min(document.text.size(), piece_bytes);
+    const size_t line_end = document.text.substr(0, size).rfind('\n');
+    if (size < document.text.size() && line_end != std::string_view::npos) size = line_end + 1;
+    pieces.push_back({document.text.substr(0, size), document.begins_document});
+    document = {document.text.substr(size), false};
+  }
+}
+
+std::vector<Piece> pieces_of(const std::vector<Piece>& parts, const std::string& documents) {
+  std::vector<Piece> whole, pieces;
+  for (const Piece& part : parts)
+    if (documents == "form-feed")
+      add_documents(whole, part);
+    else
+      whole.push_back(part);
+  for (const Piece& document : whole) add_pieces(pieces, document);
+  return pieces;
 }
 
 // ---- output ----
@@ -171,18 +154,19 @@ class ShardSeries {
   std::vector<TokenizedFile> files_;
 };
 
-// In pieces, so that memory stays small; a line is not cut where it fits into one, so that a tokenizer that
-// looks at neighbouring characters sees what it would see in the whole text.
-void encode_into(ShardSeries& series, const std::vector<std::string_view>& parts,
-                 const Tokenizer& tokenizer) {
-  for (std::string_view rest : parts)
-    while (!rest.empty()) {
-      size_t size = std::min(rest.size(), piece_bytes);
-      const size_t line_end = rest.substr(0, size).rfind('\n');
-      if (size < rest.size() && line_end != std::string_view::npos) size = line_end + 1;
-      series.add(tokenizer.encode(rest.substr(0, size)));
-      rest.remove_prefix(size);
+void encode_into(ShardSeries& series, const std::vector<Piece>& pieces, const Tokenizer& tokenizer) {
+  const int32_t document_token = tokenizer.document_token();
+  std::vector<std::vector<int32_t>> encoded(pieces_at_once);
+  for (size_t begin = 0; begin < pieces.size(); begin += pieces_at_once) {
+    const size_t count = std::min(pieces_at_once, pieces.size() - begin);
+    parallel_for(static_cast<int64_t>(count), [&](int64_t i) {
+      encoded[static_cast<size_t>(i)] = tokenizer.encode(pieces[begin + static_cast<size_t>(i)].text);
+    });
+    for (size_t i = 0; i < count; ++i) {
+      if (pieces[begin + i].begins_document && document_token >= 0) series.add({document_token});
+      series.add(std::move(encoded[i]));
     }
+  }
 }
 
 // A folder beside the final files, deleted with what is left in it.
@@ -235,12 +219,12 @@ void check_sizes(const TokenizeOptions& options, int64_t train, int64_t validati
     fail(
         ExitCode::data,
         "{}: expected at least 2 tokens to train on, found {}; give more text or lower --validation-fraction",
-        name_of(options.inputs[0]), train);
+        input_name(options.inputs[0]), train);
   if (options.validation_fraction > 0 && validation < 2)
     fail(ExitCode::data,
          "{}: expected at least 2 tokens to validate on, found {}; give more text, raise "
          "--validation-fraction, or set it to 0 for no validation file",
-         name_of(options.inputs[0]), validation);
+         input_name(options.inputs[0]), validation);
   if (validation > largest_shard)
     fail(ExitCode::usage,
          "{} tokens to validate on, but a shard holds at most {}; lower --validation-fraction", validation,
@@ -261,7 +245,7 @@ TokenizeResult tokenize(const TokenizeOptions& options) {
              "{} inputs, shards of {}, fraction {}", options.inputs.size(), options.shard_tokens,
              options.validation_fraction);
   const auto tokenizer = make_tokenizer(options.tokenizer);
-  const std::vector<Text> texts = open_inputs(options.inputs);
+  const std::vector<TextInput> texts = open_texts(options.inputs);
   make_directories(options.output);
   const std::vector<fs::path> old = existing_shards(options.output);
   if (!old.empty() && !options.overwrite)
@@ -269,13 +253,13 @@ TokenizeResult tokenize(const TokenizeOptions& options) {
          "{} exists; add --overwrite to replace the shards in {}, or choose another --output",
          old[0].string(), options.output);
 
-  const int64_t total = total_bytes(texts), split = split_point(texts, options.validation_fraction);
+  const int64_t total = total_bytes(texts), split = split_point(texts, options);
   const Staging staging(options.output);
   ShardSeries train(staging.path(), tokenizer->vocab(), options.shard_tokens, train_name);
-  encode_into(train, range_of(texts, 0, split), *tokenizer);
+  encode_into(train, pieces_of(range_of(texts, 0, split), options.documents), *tokenizer);
   ShardSeries validation(staging.path(), tokenizer->vocab(), largest_shard,
                          [](size_t) { return validation_name; });
-  encode_into(validation, range_of(texts, split, total), *tokenizer);
+  encode_into(validation, pieces_of(range_of(texts, split, total), options.documents), *tokenizer);
 
   TokenizeResult result{split, total - split, train.finish()};
   const std::vector<TokenizedFile> last = validation.finish();
@@ -288,6 +272,7 @@ TokenizeResult tokenize(const TokenizeOptions& options) {
 void detokenize(const std::vector<std::string>& shards, const Tokenizer& tokenizer,
                 const std::function<void(std::string_view)>& sink) {
   constexpr int64_t block = int64_t{1} << 20;
+  bool first = true;
   for (const std::string& path : shards) {
     const Shard shard(path);
     shard.check_ids(tokenizer.vocab());
@@ -296,9 +281,22 @@ void detokenize(const std::vector<std::string>& shards, const Tokenizer& tokeniz
       const int64_t count = std::min(block, shard.tokens() - begin);
       ids.resize(static_cast<size_t>(count));
       shard.read(begin, count, ids.data());
-      sink(tokenizer.decode(ids));
+      std::string text;
+      if (first)  // where a text begins, some tokenizers leave out a blank of theirs
+        text = tokenizer.decode(ids);
+      else
+        for (const int32_t id : ids) text += tokenizer.decode_next(id);
+      first = false;
+      sink(text);
     }
   }
+}
+
+double bytes_per_token(const std::vector<std::string>& shards, const Tokenizer& tokenizer) {
+  int64_t bytes = 0, tokens = 0;
+  for (const std::string& path : shards) tokens += Shard(path).tokens();
+  detokenize(shards, tokenizer, [&](std::string_view text) { bytes += static_cast<int64_t>(text.size()); });
+  return static_cast<double>(bytes) / static_cast<double>(tokens);
 }
 
 }  // namespace kata

@@ -1,6 +1,7 @@
 #include "data/tokenizer.h"
 
 #include "base/error.h"
+#include "data/sentencepiece_tokenizer.h"
 
 namespace kata {
 
@@ -27,16 +28,29 @@ class ByteTokenizer : public Tokenizer {
     return text;
   }
 
+  std::string decode_next(int32_t id) const override { return decode({id}); }
   int64_t vocab() const override { return 256; }
   std::string name() const override { return "bytes"; }
+  int32_t document_token() const override { return -1; }
+  std::string file_name() const override { return "tokenizer.json"; }
   std::string serialise() const override { return "{\"tokenizer\": \"bytes\"}\n"; }
 };
+
+constexpr std::string_view sentencepiece_ending = ".model";
 
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
-  fail(ExitCode::usage, "unknown tokenizer \"{}\"; expected one of: bytes", name);
+  if (name.ends_with(sentencepiece_ending)) return load_sentencepiece(name, name);
+  fail(ExitCode::usage,
+       "unknown tokenizer \"{}\"; expected bytes, or the path of a sentencepiece model (*{})", name,
+       sentencepiece_ending);
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& folder, const std::string& name) {
+  if (!name.ends_with(sentencepiece_ending)) return make_tokenizer(name);
+  return load_sentencepiece(folder + "/" + sentencepiece_file, name);
 }
 
 }  // namespace kata

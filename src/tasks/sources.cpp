@@ -1,6 +1,6 @@
 #include "tasks/sources.h"
 
-#include "base/file.h"
+#include "data/advice.h"
 #include "data/token_source.h"
 #include "data/tokenizer.h"
 #include "tasks/example_source.h"
@@ -22,7 +22,7 @@ int64_t document_token(const RunConfig& config) {
 std::unique_ptr<BatchSource> make_train_source(const RunConfig& config) {
   const TrainConfig& train = config.train;
   if (config.data.task) return std::make_unique<ExampleSource>(train_specs(*config.data.task), train.rows());
-  return std::make_unique<TokenSource>(expand_patterns(config.data.train), train.rows(), train.sequence,
+  return std::make_unique<TokenSource>(expand_data_patterns(config.data.train), train.rows(), train.sequence,
                                        train.seed, config.model.vocab, document_token(config));
 }
 
@@ -33,7 +33,7 @@ std::unique_ptr<BatchSource> make_validation_source(const RunConfig& config) {
     return std::make_unique<ExampleSource>(test_specs(task, validation_grid(task)), train.rows());
   }
   if (config.data.validation.empty()) return nullptr;
-  return std::make_unique<ValidationSource>(expand_patterns(config.data.validation), train.rows(),
+  return std::make_unique<ValidationSource>(expand_data_patterns(config.data.validation), train.rows(),
                                             train.sequence, config.model.vocab, document_token(config));
 }
 

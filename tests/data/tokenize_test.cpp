@@ -173,6 +173,18 @@ TEST_F(Tokenize, AFullDiskLeavesTheOldSet) {
   EXPECT_EQ(text_of({"train-000000.bin", "validation.bin"}), sample(1000));
 }
 
+TEST_F(Tokenize, FormFeedsStandBetweenDocuments) {
+  auto o = options({put("a.txt", "first\n\fsecond\n\f\fthird\n"), put("b.txt", "fourth\n")});
+  o.documents = "form-feed";
+  o.validation_fraction = 0.4;  // inside "third": the fourth document is left
+  tokenize(o);
+  EXPECT_EQ(text_of({"train-000000.bin"}), "first\nsecond\nthird\n");
+  EXPECT_EQ(text_of({"validation.bin"}), "fourth\n");
+  o.validation_fraction = 0.1;
+  o.overwrite = true;  // inside the last document: none is left
+  EXPECT_TRUE(fails_with(ExitCode::data, {"to validate on"}, [&] { tokenize(o); }));
+}
+
 TEST_F(Tokenize, DetokenizeRefusesForeignIds) {
   write_shard(dir / "wide.bin", std::vector<int32_t>{65, 256}, 50000);
   EXPECT_TRUE(fails_with(ExitCode::data, {dir / "wide.bin", "token 1", "id 256"}, [&] {
