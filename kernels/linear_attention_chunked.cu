@@ -40,8 +40,11 @@ struct ChunkPlan {
     const int64_t query_rows = size.batch * size.tokens * size.heads;
     // In elements of 4 bytes; the sums of log a are doubles and stand first.
     log_sums = take(2 * key_rows);
-    states = take(pairs * slots * state);
-    carry = take(pairs * state);
+    // The quadratic form is one chunk that no state enters or leaves.
+    const bool stateless = settings.form == Form::quadratic;
+    if (stateless) pairs = std::clamp<int64_t>(all_pairs, 1, 65535);
+    states = take(stateless ? 0 : pairs * slots * state);
+    carry = take(stateless ? 0 : pairs * state);
     inverse = take(backward ? query_rows : 0);
     mass_gradient = take(backward ? query_rows : 0);
     query_share = take(backward ? query_rows : 0);

@@ -1,8 +1,10 @@
 // Causal softmax attention in tiles of 64 queries and 64 keys, in fp32 on the CUDA cores for both element
-// types (tiles and products: kernels/common/chunk_tiles.cuh).
+// types (tiles and products: kernels/common/chunk_tiles.cuh); on Hopper, in bf16 at width 64 without
+// documents, kernels of their own.
 //
 // Floor: T (d + dv) operations a token and head forward, T (3 d + 2 dv) backward.
 #include "kernels/common/chunk_tiles.cuh"
+#include "kernels/sm90/attention.h"
 #include "ops/softmax_attention.h"
 
 namespace kata::cuda {
@@ -373,12 +375,30 @@ dim3 tiles_of(int64_t tokens, int64_t heads) {
   return {grid(ceil_div(tokens, tile)), grid(heads), 1};
 }
 
+sm90::Size hopper_size(const AttentionSize& size) {
+  return {size.batch, size.tokens, size.heads, size.kv_heads, size.width, size.value_width};
+}
+template <class T>
+sm90::View<T> hopper_view(const TokenHeads<T>& x) {
+  return {x.data, x.batch, x.token, x.head};
+}
+template <class... T>
+bool on_hopper(const Starts& starts, const AttentionSize& size, const TokenHeads<T>&... views) {
+  return !starts.given() && sm90::supports(hopper_size(size)) &&
+         (sm90::supports(hopper_view(views)) && ...) && sm90::available();
+}
+
 }  // namespace
 
 template <class T>
 void softmax_attention_forward(GpuStream stream, const SoftmaxForward<T>& c, float scale,
                                const AttentionSize& size) {
   if (size.batch * size.tokens == 0) return;
+  if constexpr (std::is_same_v<T, bf16>)
+    if (c.first_query == 0 && on_hopper(c.starts, size, c.o, c.q, c.k, c.v))
+      return sm90::attention_forward<sm90::Score::softmax>(
+          stream, {hopper_view(c.o), c.lse, hopper_view(c.q), hopper_view(c.k), hopper_view(c.v)}, scale,
+          hopper_size(size));
   check_sizes(size);
   const Call<T> call = {
       size,          size.tokens + c.first_query,   scale, c.q, c.k, c.v, {}, nullptr, nullptr, c.starts,
@@ -390,13 +410,22 @@ void softmax_attention_forward(GpuStream stream, const SoftmaxForward<T>& c, flo
 }
 
 int64_t softmax_attention_backward_scratch(const AttentionSize& size) {
-  return size.batch * size.tokens * size.heads;
+  const int64_t portable = size.batch * size.tokens * size.heads;
+  if (!sm90::supports(hopper_size(size))) return portable;
+  return std::max(portable, sm90::attention_backward_scratch(hopper_size(size)) / int64_t{sizeof(float)} + 1);
 }
 
 template <class T>
 void softmax_attention_backward(GpuStream stream, const SoftmaxBackward<T>& c, float scale,
                                 const AttentionSize& size) {
   if (size.batch * size.tokens == 0) return;
+  if constexpr (std::is_same_v<T, bf16>)
+    if (on_hopper(c.starts, size, c.o, c.q, c.k, c.v, c.d_o, c.dq, c.dk, c.dv))
+      return sm90::attention_backward<sm90::Score::softmax>(
+          stream,
+          {hopper_view(c.dq), hopper_view(c.dk), hopper_view(c.dv), hopper_view(c.d_o), hopper_view(c.q),
+           hopper_view(c.k), hopper_view(c.v), hopper_view(c.o), c.lse, c.scratch},
+          scale, hopper_size(size));
   check_sizes(size);
   const int64_t rows = size.batch * size.tokens * size.heads;
   along_kernel<T><<<grid(ceil_div(rows, 8)), 256, 0, stream>>>(c.scratch, c.o, c.d_o, size);

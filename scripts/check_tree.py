@@ -34,7 +34,8 @@ ROOMS = {
 TESTS = {room: allowed | {room, "support"} for room, allowed in ROOMS.items()} | {
     "train": ROOMS["train"] | {"train", "support", "data", "tasks"},  # real sources to train on
     "apps": {"base", "apps", "support"},
-    "kernels": {"base", "config", "ops", "nn", "data", "tasks", "train", "support"},  # the GPU against the CPU
+    # The GPU against the CPU; Hopper's kernels have an interface of their own.
+    "kernels": {"base", "config", "ops", "nn", "data", "tasks", "train", "kernels", "kernels/sm90", "support"},
     "support": {"base", "config", "ops", "nn", "support"},
 }
 GENERATED = {"commit.h"}  # made by CMake
@@ -108,6 +109,11 @@ class Tree:
 
 # Every rule yields (path, line or 0, message).
 
+def op_of_kernel(path):
+    """The forms of one op may be files of their own."""
+    return re.sub(r"_(quadratic|chunked|recurrent)$", "", Path(path).stem)
+
+
 def allowed_includes(path):
     """The rooms and headers that a file may include, or None where the rule says nothing."""
     parts = path.split("/")
@@ -116,8 +122,11 @@ def allowed_includes(path):
     if parts[0] == "tests" and len(parts) > 2:
         return TESTS.get(parts[1], set())
     if parts[0] == "kernels":
-        own = {f"ops/{Path(path).stem}.h"} if path.endswith(".cu") else set()
-        return {"base", "kernels/common"} | own | ({"kernels/sm90"} if parts[1] == "sm90" else set())
+        if parts[1] == "common":  # the types that the launchers of several ops share
+            return {"base", "kernels/common", "ops"}
+        own = {f"ops/{op_of_kernel(path)}.h"} if path.endswith(".cu") else set()
+        hopper = {"kernels/sm90"} if parts[1] == "sm90" else {"kernels/sm90/attention.h"}
+        return {"base", "kernels/common"} | own | hopper
     return None
 
 
@@ -178,8 +187,8 @@ def op_places(tree):
         if f'{{"{op}", bench_{op}}}' not in cases:
             yield "src/bench/cases.cpp", 0, f'{{"{op}", bench_{op}}} is not listed'
     for path in tree.under("kernels/", (".cu",)):
-        if path.count("/") == 1 and Path(path).stem not in ops:
-            yield path, 0, f"no op of that name: src/ops/{Path(path).stem}.h"
+        if path.count("/") == 1 and op_of_kernel(path) not in ops:
+            yield path, 0, f"no op of that name: src/ops/{op_of_kernel(path)}.h"
 
 
 def clang_format():
