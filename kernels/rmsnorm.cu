@@ -51,11 +51,79 @@ int64_t rows_per_block(const RmsNormSize& size) {
   return std::max<int64_t>(64, ceil_div(size.rows * size.inner, 1056));
 }
 
-// Each group of lanes sums its rows' part of dweight in its own row of shared memory.
+// A lane has K packs of N columns of every row that its group takes: the row stays in registers between its
+// mean and its gradient, and so does the lane's part of dweight. Widths below the packs leave lanes idle.
+template <class T, int N, int lanes, int K>
+__global__ void __launch_bounds__(threads)
+    backward_kernel(T* dx, float* partial, const T* dy, const T* x, const float* rstd, const float* weight,
+                    bool accumulate, int64_t block_rows, RmsNormSize size) {
+  extern __shared__ float shared[];  // [warps][width]
+  constexpr int groups = threads / lanes;
+  const int lane = static_cast<int>(threadIdx.x) % lanes, group = static_cast<int>(threadIdx.x) / lanes;
+  const auto column = [&](int k) { return static_cast<int64_t>(k * lanes + lane) * N; };
+  float sums[K][N] = {}, w[K][N] = {};
+#pragma unroll
+  for (int k = 0; k < K; ++k)
+    if (column(k) < size.width) load<N>(w[k], weight + column(k));
+  const int64_t begin = blockIdx.x * block_rows, all = size.rows * size.inner;
+  const int64_t end = begin + block_rows < all ? begin + block_rows : all;
+  // All groups take the same number of turns: shuffles need every lane.
+  for (int64_t first = begin; first < end; first += groups) {
+    const int64_t row = first + group;
+    const bool inside = row < end;
+    const Place at = inside ? place(row, size) : Place{0, 0};
+    const float scale = inside ? rstd[row] : 0;
+    float d[K][N] = {}, v[K][N] = {}, old[K][N] = {}, mean = 0;
+#pragma unroll
+    for (int k = 0; k < K; ++k)
+      if (inside && column(k) < size.width) {
+        load<N>(d[k], dy + at.y + column(k));
+        load<N>(v[k], x + at.x + column(k));
+        if (accumulate) load<N>(old[k], dx + at.x + column(k));
+      }
+#pragma unroll
+    for (int k = 0; k < K; ++k)
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        sums[k][i] += d[k][i] * v[k][i] * scale;
+        d[k][i] *= w[k][i];
+        mean += d[k][i] * v[k][i];
+      }
+    mean = lane_sum<lanes>(mean) / static_cast<float>(size.width) * scale * scale;
+#pragma unroll
+    for (int k = 0; k < K; ++k)
+      if (inside && column(k) < size.width) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) d[k][i] = old[k][i] + scale * (d[k][i] - v[k][i] * mean);
+        store<N>(dx + at.x + column(k), d[k]);
+      }
+  }
+  // Groups of one warp first, then the warps, each in a fixed order.
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll
+  for (int k = 0; k < K; ++k)
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+#pragma unroll
+      for (int step = lanes; step < 32; step *= 2)
+        sums[k][i] += __shfl_xor_sync(0xFFFFFFFFu, sums[k][i], step);
+      if (static_cast<int>(threadIdx.x) % 32 < lanes && column(k) < size.width)
+        shared[warp * size.width + column(k) + i] = sums[k][i];
+    }
+  __syncthreads();
+  for (int64_t c = threadIdx.x; c < size.width; c += threads) {
+    float sum = 0;
+    for (int g = 0; g < warps; ++g) sum += shared[g * size.width + c];
+    partial[blockIdx.x * size.width + c] = sum;
+  }
+}
+
+// Rows of any width and alignment: each group of lanes sums its rows' part of dweight in its own row of
+// shared memory.
 template <class T, int N, int lanes>
-__global__ void backward_kernel(T* dx, float* partial, const T* dy, const T* x, const float* rstd,
-                                const float* weight, bool accumulate, int64_t block_rows, int groups,
-                                RmsNormSize size) {
+__global__ void wide_backward_kernel(T* dx, float* partial, const T* dy, const T* x, const float* rstd,
+                                     const float* weight, bool accumulate, int64_t block_rows, int groups,
+                                     RmsNormSize size) {
   extern __shared__ float sums[];  // [groups][width]
   const int lane = static_cast<int>(threadIdx.x) % lanes, group = static_cast<int>(threadIdx.x) / lanes;
   float* own = sums + group * size.width;
@@ -102,6 +170,34 @@ __global__ void backward_kernel(T* dx, float* partial, const T* dy, const T* x, 
   }
 }
 
+template <class T>
+struct BackwardCall {
+  T* dx;
+  float* partial;
+  const T *dy, *x;
+  const float *rstd, *weight;
+  bool accumulate;
+};
+
+template <class T, int lanes, int K>
+void launch_backward(GpuStream stream, const BackwardCall<T>& c, const RmsNormSize& size) {
+  const size_t shared = warps * static_cast<size_t>(size.width) * sizeof(float);
+  backward_kernel<T, full_pack<T>, lanes, K><<<grid(rmsnorm_partials(size)), threads, shared, stream>>>(
+      c.dx, c.partial, c.dy, c.x, c.rstd, c.weight, c.accumulate, rows_per_block(size), size);
+}
+
+template <class T>
+void launch_wide_backward(GpuStream stream, bool packed, const BackwardCall<T>& c, const RmsNormSize& size) {
+  KATA_CHECK(size.width <= 12288, "rmsnorm_backward: rows of {}", size.width);
+  with_pack<T>(packed, [&]<int N>() {
+    // As many warps as fit into 48 KiB of sums.
+    const int groups = static_cast<int>(std::clamp<int64_t>(12288 / size.width, 1, warps));
+    wide_backward_kernel<T, N, 32><<<grid(rmsnorm_partials(size)), 32 * groups,
+                                     groups* static_cast<size_t>(size.width) * sizeof(float), stream>>>(
+        c.dx, c.partial, c.dy, c.x, c.rstd, c.weight, c.accumulate, rows_per_block(size), groups, size);
+  });
+}
+
 }  // namespace
 
 template <class T>
@@ -125,17 +221,23 @@ template <class T>
 void rmsnorm_backward(GpuStream stream, T* dx, Wide<T>* dweight, const T* dy, const T* x, const Wide<T>* rstd,
                       const Wide<T>* weight, Wide<T>* partial, bool accumulate, const RmsNormSize& size) {
   if (size.rows * size.inner == 0) return;
-  with_lanes<T>(packs<T>({dx, dy, x, weight}, {size.x_stride, size.y_stride, size.width}), size.width,
-                [&]<int N, int lanes>() {
-                  // As many groups as fit into 48 KiB of sums, in whole warps.
-                  const int64_t fit = 12288 / size.width * lanes / 32 * 32;
-                  KATA_CHECK(size.width <= 12288, "rmsnorm_backward: rows of {}", size.width);
-                  const int block = static_cast<int>(std::clamp<int64_t>(fit, 32, threads));
-                  const int groups = block / lanes;
-                  backward_kernel<T, N, lanes>
-                      <<<grid(rmsnorm_partials(size)), block, groups * size.width * sizeof(float), stream>>>(
-                          dx, partial, dy, x, rstd, weight, accumulate, rows_per_block(size), groups, size);
-                });
+  const BackwardCall<T> call = {dx, partial, dy, x, rstd, weight, accumulate};
+  const bool packed = packs<T>({dx, dy, x, weight}, {size.x_stride, size.y_stride, size.width});
+  const int64_t width = packed ? ceil_div(size.width, full_pack<T>) : 1024;  // in packs
+  if (width <= 4)
+    launch_backward<T, 4, 1>(stream, call, size);
+  else if (width <= 8)
+    launch_backward<T, 8, 1>(stream, call, size);
+  else if (width <= 16)
+    launch_backward<T, 16, 1>(stream, call, size);
+  else if (width <= 32)
+    launch_backward<T, 32, 1>(stream, call, size);
+  else if (width <= 64)
+    launch_backward<T, 32, 2>(stream, call, size);
+  else if (width <= 128)
+    launch_backward<T, 32, 4>(stream, call, size);
+  else
+    launch_wide_backward(stream, packed, call, size);
   check_launch("rmsnorm_backward");
   add_partials(stream, dweight, partial, rmsnorm_partials(size), size.width);
 }

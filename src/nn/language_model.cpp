@@ -33,7 +33,8 @@ LanguageModel::LanguageModel(const ModelConfig& config, DType dtype, bool recomp
 }
 
 void LanguageModel::forward_backward(Context& ctx, const Tensor& losses, const Tensor& inputs,
-                                     const Tensor& targets, double scale, const Tensor& starts) {
+                                     const Tensor& targets, double scale, const Tensor& starts,
+                                     int64_t scored_bound) {
   Arena::Scope scope(ctx.arena);
   const Sequence sequence{inputs.dim(0), inputs.dim(1), starts};
   const Shape tokens{sequence.tokens()}, hidden{sequence.tokens(), config_.hidden};
@@ -57,7 +58,7 @@ void LanguageModel::forward_backward(Context& ctx, const Tensor& losses, const T
     const Tensor dnormed = ctx.arena.take("final normed gradient", dtype_, hidden);
     norm_.forward(ctx, normed, x.back());
     cross_entropy_backward(ctx, losses, dnormed, classifier_gradient(), normed, classifier(),
-                           targets.view(tokens), scale);
+                           targets.view(tokens), scale, scored_bound);
     norm_.backward(ctx, d, dnormed, x.back(), false);
   }
   for (size_t i = blocks_.size(); i-- > 0;) {

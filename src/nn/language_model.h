@@ -33,9 +33,10 @@ class LanguageModel {
 
   // Losses of every position and, times scale, the gradients, which are added to parameters().gradients().
   // inputs, targets: int32 [batch, time]; target -1 = not scored; losses: [batch * time], 0 where not scored.
-  // starts: int32 [batch, time], where documents begin (ops/documents.h), or undefined.
+  // starts: int32 [batch, time], where documents begin (ops/documents.h), or undefined. scored_bound: at most
+  // so many positions are scored, which spares a GPU the logits of the others; -1: not known.
   void forward_backward(Context& ctx, const Tensor& losses, const Tensor& inputs, const Tensor& targets,
-                        double scale, const Tensor& starts = {});
+                        double scale, const Tensor& starts = {}, int64_t scored_bound = -1);
 
   // Losses and, where defined, predictions int32 [batch * time] (the most likely token, -1 where not scored).
   void evaluate(Context& ctx, const Tensor& losses, const Tensor& predictions, const Tensor& inputs,

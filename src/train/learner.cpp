@@ -56,6 +56,18 @@ void add_scores(Evaluation& sums, const Answers& answers, const Tensor& targets)
   }
 }
 
+// No slice of so many rows scores more tokens; rounded up, so that few kinds of steps are recorded.
+int64_t scored_bound(const Batch& batch, int64_t rows) {
+  constexpr int64_t step = 1024;
+  int64_t most = 0;
+  for (int64_t begin = 0; begin < batch.shape.rows; begin += rows) {
+    const auto first = batch.targets.begin() + begin * batch.shape.length;
+    const auto last = batch.targets.begin() + std::min(begin + rows, batch.shape.rows) * batch.shape.length;
+    most = std::max<int64_t>(most, std::count_if(first, last, [](int32_t t) { return t != kNoTarget; }));
+  }
+  return std::min(ceil_div(most, step) * step, std::min(rows, batch.shape.rows) * batch.shape.length);
+}
+
 DType activation_dtype(const TrainConfig& train) {
   return train.precision == "bf16" ? DType::bf16 : DType::f32;
 }
@@ -188,7 +200,7 @@ Learner::Learner(const ModelConfig& model, const TrainConfig& train, const Optim
 
 // losses and, added to the zeroed buffer, gradients of a batch, in slices of train.micro_batch rows.
 void Learner::compute(const Tensor& inputs, const Tensor& targets, const Tensor& starts, double scale,
-                      const Tensor& losses) {
+                      const Tensor& losses, int64_t scored_bound) {
   Context ctx = context();
   const int64_t rows = inputs.dim(0), length = inputs.dim(1);
   const int64_t slice = micro_rows(train_, {rows, length});
@@ -196,7 +208,7 @@ void Learner::compute(const Tensor& inputs, const Tensor& targets, const Tensor&
     const int64_t end = std::min(begin + slice, rows);
     model_.forward_backward(ctx, losses.rows(begin * length, end * length), inputs.rows(begin, end),
                             targets.rows(begin, end), scale,
-                            starts.defined() ? starts.rows(begin, end) : starts);
+                            starts.defined() ? starts.rows(begin, end) : starts, scored_bound);
   }
 }
 
@@ -211,12 +223,14 @@ void Learner::start(Batch& batch) {
   const DType dtype = model_.parameters().master_dtype();
   if (on_gpu()) {
     const GpuStep::Ids ids = gpu_step_->upload(batch);
-    gpu_step_->run({batch.shape.rows, batch.shape.length, ids.starts.defined(), 0}, [&] {
+    const int64_t bound = scored_bound(batch, micro_rows(train_, batch.shape));
+    gpu_step_->run({batch.shape.rows, batch.shape.length, ids.starts.defined(), bound}, [&] {
       Arena::Scope scope(activations_);
       Context ctx = context();
       const Tensor losses = activations_.take("losses", dtype, tokens);
       processor_.gpu->zero(gradients.data(), gradients.bytes());
-      compute(ids.inputs, ids.targets, ids.starts, 1, losses);  // update() divides by the scored tokens
+      // update() divides by the scored tokens
+      compute(ids.inputs, ids.targets, ids.starts, 1, losses, bound);
       sum_to(ctx, gpu_step_->loss_sum(), losses);
       global_norm_to(ctx, gpu_step_->gradient_norm(), gradients);
     });
@@ -227,7 +241,7 @@ void Learner::start(Batch& batch) {
   std::memset(gradients.data(), 0, gradients.bytes());
   compute(ids(batch.inputs, batch.shape, 0, batch.shape.rows),
           ids(batch.targets, batch.shape, 0, batch.shape.rows), starts_of(batch, 0, batch.shape.rows),
-          1 / static_cast<double>(scored_), losses);
+          1 / static_cast<double>(scored_), losses, -1);
   loss_sum_ = 0;
   for (int64_t i = 0; i < losses.numel(); ++i) loss_sum_ += static_cast<double>(losses.as<float>()[i]);
 }

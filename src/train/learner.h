@@ -82,7 +82,7 @@ class Learner {
   bool on_gpu() const { return processor_.device == Device::cuda; }
   Context context() { return {activations_, processor_}; }
   void compute(const Tensor& inputs, const Tensor& targets, const Tensor& starts, double scale,
-               const Tensor& losses);
+               const Tensor& losses, int64_t scored_bound);
   void adamw_range(double rate, double gradient_scale, int64_t begin, int64_t end, double decay);
   Tensor host_copy(Arena& memory, const Tensor& flat) const;
 

@@ -24,8 +24,18 @@ void both_passes(Context& ctx, GpuTrial::Tensors& t, bool accumulate) {
 }
 
 TEST_F(CudaRmsNorm, OddShapes) {
-  for (const auto& [rows, width] : std::vector<std::pair<int64_t, int64_t>>{
-           {1, 5}, {1, 64}, {7, 8}, {3, 33}, {100, 65}, {513, 128}, {70, 1024}, {5, 2816}, {2, 12288}}) {
+  for (const auto& [rows, width] : std::vector<std::pair<int64_t, int64_t>>{{1, 5},
+                                                                            {1, 64},
+                                                                            {7, 8},
+                                                                            {3, 33},
+                                                                            {100, 65},
+                                                                            {513, 128},
+                                                                            {70, 1024},
+                                                                            {5, 2816},
+                                                                            {2, 12288},
+                                                                            {3, 1000},
+                                                                            {6, 1021},
+                                                                            {200, 24}}) {
     SCOPED_TRACE(fmt::format("{} x {}", rows, width));
     trial_of(rows, width).run([](Context& ctx, GpuTrial::Tensors& t) { both_passes(ctx, t, false); });
   }
