@@ -216,7 +216,7 @@ class DeltaRule : public LinearRead {
 
  private:
   Tensor take_errors(Context& ctx, const AttentionInputs& in) const {
-    return ctx.arena.take("delta errors", in.v.dtype(), in.v.shape());
+    return ctx.arena.take("delta errors", wide(in.v.dtype()), in.v.shape());
   }
 
   DeltaAttention settings_;

@@ -21,8 +21,8 @@
 //
 // q [B,T,Hq,d], k [B,T,Hkv,d], v [B,T,Hkv,dv], o [B,T,Hq,dv] are views with free batch, token and head
 // strides. Hq is a multiple of Hkv, and query head h reads key head h / (Hq / Hkv). beta [B,T,Hkv] in [0, 1]
-// and errors [B,T,Hkv,dv] are contiguous, state [B,Hkv,n,dv] too. Aliasing: outputs alias no input, except
-// that state_out may be state_in.
+// and errors [B,T,Hkv,dv] are contiguous and Wide, state [B,Hkv,n,dv] too. Aliasing: outputs alias no input,
+// except that state_out may be state_in.
 #pragma once
 
 #include "ops/linear_attention.h"
@@ -94,6 +94,12 @@ int64_t delta_attention_step_scratch(const FeatureMap& map, const AttentionSize&
 
 }  // namespace cpu
 
+// The delta rule has no CUDA form yet.
+inline void require_cpu(const Context& ctx, const char* op) {
+  if (ctx.device == Device::cuda)
+    fail(ExitCode::device, "{}: the delta rule is computed on the CPU only so far; give --device cpu", op);
+}
+
 inline AttentionSize delta_attention_size(const char* op, const DeltaAttention& settings, const Tensor& q,
                                           const Tensor& k, const Tensor& v, const Tensor& o) {
   check(op, settings.map);
@@ -113,18 +119,19 @@ inline void delta_attention_forward(Context& ctx, const Tensor& o, const Tensor&
   const char* op = "delta_attention";
   const AttentionSize size = delta_attention_size(op, settings, q, k, v, o);
   const FeatureMap map = unit_map(settings.map);
-  require(op, "errors", errors, {size.batch, size.tokens, size.kv_heads, size.value_width}, q.dtype());
-  require(op, "beta", beta, {size.batch, size.tokens, size.kv_heads}, q.dtype());
+  require(op, "errors", errors, {size.batch, size.tokens, size.kv_heads, size.value_width}, wide(q.dtype()));
+  require(op, "beta", beta, {size.batch, size.tokens, size.kv_heads}, wide(q.dtype()));
   for (const Tensor* state : {&state_in, &state_out})
-    if (state->defined()) require(op, "state", *state, state_shape(map, Read::raw, size), q.dtype());
-  require_decay(op, decay, size, q.dtype());
+    if (state->defined()) require(op, "state", *state, state_shape(map, Read::raw, size), wide(q.dtype()));
+  require_decay(op, decay, size, wide(q.dtype()));
   Arena::Scope scope(ctx.arena);
   const bool chunked = settings.form == Form::chunked;
   const Tensor scratch =
-      ctx.arena.take("delta_attention scratch", q.dtype(),
+      ctx.arena.take("delta_attention scratch", wide(q.dtype()),
                      {chunked ? cpu::delta_attention_chunked_scratch(false, map, settings.chunk, size)
                               : cpu::delta_attention_recurrent_scratch(map, size)});
   if (ctx.planning()) return;
+  require_cpu(ctx, op);
   dispatch_float(q.dtype(), [&]<class T>() {
     const cpu::DeltaForward<T> call = {token_heads<T>(o),
                                        errors.as<T>(),
@@ -158,17 +165,18 @@ inline void delta_attention_backward(Context& ctx, const Tensor& dq, const Tenso
   require_shape(op, "dq", dq, q.shape(), q.dtype());
   require_shape(op, "dk", dk, k.shape(), q.dtype());
   require_shape(op, "dv", dv, v.shape(), q.dtype());
-  require(op, "errors", errors, {size.batch, size.tokens, size.kv_heads, size.value_width}, q.dtype());
-  require(op, "beta", beta, gates, q.dtype());
-  require(op, "dbeta", dbeta, gates, q.dtype());
-  require_decay(op, decay, size, q.dtype());
+  require(op, "errors", errors, {size.batch, size.tokens, size.kv_heads, size.value_width}, wide(q.dtype()));
+  require(op, "beta", beta, gates, wide(q.dtype()));
+  require(op, "dbeta", dbeta, gates, wide(q.dtype()));
+  require_decay(op, decay, size, wide(q.dtype()));
   KATA_CHECK(dlog_decay.defined() == decay.log.defined(), "{}: log_decay and its gradient go together", op);
-  if (dlog_decay.defined()) require(op, "dlog_decay", dlog_decay, gates, q.dtype());
+  if (dlog_decay.defined()) require(op, "dlog_decay", dlog_decay, gates, wide(q.dtype()));
   Arena::Scope scope(ctx.arena);
   const int64_t chunk = settings.form == Form::chunked ? settings.chunk : 1;
-  const Tensor scratch = ctx.arena.take("delta_attention_backward scratch", q.dtype(),
+  const Tensor scratch = ctx.arena.take("delta_attention_backward scratch", wide(q.dtype()),
                                         {cpu::delta_attention_chunked_scratch(true, map, chunk, size)});
   if (ctx.planning()) return;
+  require_cpu(ctx, op);
   dispatch_float(q.dtype(), [&]<class T>() {
     const cpu::DeltaBackward<T> call = {token_heads<T>(dq),
                                         token_heads<T>(dk),
@@ -198,13 +206,14 @@ inline void delta_attention_step(Context& ctx, const Tensor& o, const Tensor& q,
   const AttentionSize size = attention_size(op, q, k, v, o);
   KATA_CHECK(size.width == map.width && q.rank() == 3, "{}: q {} and a map of width {}", op, q.shape().str(),
              map.width);
-  require(op, "state", state, state_shape(map, Read::raw, size), q.dtype());
-  require(op, "beta", beta, {size.batch, size.kv_heads}, q.dtype());
-  if (log_decay.defined()) require(op, "log_decay", log_decay, {size.batch, size.kv_heads}, q.dtype());
+  require(op, "state", state, state_shape(map, Read::raw, size), wide(q.dtype()));
+  require(op, "beta", beta, {size.batch, size.kv_heads}, wide(q.dtype()));
+  if (log_decay.defined()) require(op, "log_decay", log_decay, {size.batch, size.kv_heads}, wide(q.dtype()));
   Arena::Scope scope(ctx.arena);
-  const Tensor scratch = ctx.arena.take("delta_attention_step scratch", q.dtype(),
+  const Tensor scratch = ctx.arena.take("delta_attention_step scratch", wide(q.dtype()),
                                         {cpu::delta_attention_step_scratch(map, size)});
   if (ctx.planning()) return;
+  require_cpu(ctx, op);
   dispatch_float(q.dtype(), [&]<class T>() {
     cpu::delta_attention_step<T>(
         {token_heads<T>(o), token_heads<const T>(q), token_heads<const T>(k), token_heads<const T>(v),

@@ -88,6 +88,7 @@ inline void feature_map_forward(Context& ctx, const Tensor& f, const Tensor& x, 
   Arena::Scope scope(ctx.arena);
   const Tensor scratch = ctx.arena.take("feature_map scratch", x.dtype(), {cpu::feature_map_scratch(map)});
   if (ctx.planning()) return;
+  KATA_CHECK(ctx.device == Device::cpu, "feature_map: no mixer writes features out on a GPU");
   dispatch_float(x.dtype(), [&]<class T>() {
     cpu::feature_map_forward<T>(f.as<T>(), x.as<T>(), map, x.dim(0), x.stride(0), scratch.as<T>());
   });
@@ -104,6 +105,7 @@ inline void feature_map_backward(Context& ctx, const Tensor& dx, const Tensor& d
   Arena::Scope scope(ctx.arena);
   const Tensor scratch = ctx.arena.take("feature_map scratch", x.dtype(), {cpu::feature_map_scratch(map)});
   if (ctx.planning()) return;
+  KATA_CHECK(ctx.device == Device::cpu, "feature_map: no mixer writes features out on a GPU");
   dispatch_float(x.dtype(), [&]<class T>() {
     cpu::feature_map_backward<T>(dx.as<T>(), df.as<T>(), x.as<T>(), map, x.dim(0), x.stride(0),
                                  scratch.as<T>());
