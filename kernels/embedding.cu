@@ -12,6 +12,7 @@ namespace kata::cuda {
 namespace {
 
 constexpr int threads = 128, chunk = 1024;
+constexpr int piece = 32;  // sorted rows that a block adds
 
 template <class T, int N>
 __global__ void forward_kernel(T* y, const T* table, const int32_t* ids, EmbeddingSize size) {
@@ -94,35 +95,83 @@ __global__ void order_kernel(Ranks ranks, const int32_t* ids, EmbeddingSize size
   }
 }
 
+// A run of sorted rows with one id.
+struct IdRun {
+  int32_t begin, end;
+};
+__device__ __forceinline__ IdRun run_of(const Ranks& ranks, int32_t id) {
+  const int32_t end = ranks.ends[id];
+  return {end - ranks.counts[id], end};
+}
+__device__ __forceinline__ int32_t known_rows(const Ranks& ranks, int64_t vocab) {
+  return ranks.ends[vocab - 1];
+}
+
+template <int N>
+__device__ __forceinline__ void add_to(float* to, const float (&sum)[N]) {
+  float old[N];
+  load<N>(old, to);
+#pragma unroll
+  for (int j = 0; j < N; ++j) old[j] += sum[j];
+  store<N>(to, old);
+}
+
+// Piece blockIdx.x of the sorted rows. partial: [pieces][2][width]: the sum of the run that comes in from the
+// piece before, and of the one that begins here and goes on.
 template <class T, int N>
-__global__ void add_kernel(float* dtable, const T* dy, Ranks ranks, EmbeddingSize size) {
-  const int64_t id = blockIdx.x;
-  const int32_t end = ranks.ends[id], begin = end - ranks.counts[id];
-  if (begin == end) return;
-  for (int64_t c = threadIdx.x * N; c < size.width; c += threads * N) {
-    float sum[N] = {};
-    int32_t i = begin;
-    for (; i + 8 <= end; i += 8) {  // several rows on their way at once, added in order
-      float v[8][N];
+__global__ void pieces_kernel(float* dtable, float* partial, const T* dy, const int32_t* ids, Ranks ranks,
+                              EmbeddingSize size) {
+  const int32_t first = static_cast<int32_t>(blockIdx.x) * piece, all = known_rows(ranks, size.vocab);
+  const int32_t last = first + piece < all ? first + piece : all;
+  for (int64_t c = threadIdx.x * N; c < size.width; c += threads * N)
+    for (int32_t begin = first; begin < last;) {
+      const int32_t id = ids[ranks.order[begin]];
+      const IdRun run = run_of(ranks, id);
+      const int32_t end = run.end < last ? run.end : last;
+      float sum[N] = {};
+#pragma unroll 4
+      for (int32_t i = begin; i < end; ++i) {
+        float v[N];
+        load<N>(v, dy + int64_t{ranks.order[i]} * size.width + c);
 #pragma unroll
-      for (int k = 0; k < 8; ++k) load<N>(v[k], dy + int64_t{ranks.order[i + k]} * size.width + c);
-#pragma unroll
-      for (int k = 0; k < 8; ++k)
-#pragma unroll
-        for (int j = 0; j < N; ++j) sum[j] += v[k][j];
+        for (int j = 0; j < N; ++j) sum[j] += v[j];
+      }
+      const bool comes = run.begin<first, goes = run.end> last;
+      if (comes || goes)
+        store<N>(partial + (blockIdx.x * int64_t{2} + (comes ? 0 : 1)) * size.width + c, sum);
+      else
+        add_to<N>(dtable + id * size.width + c, sum);
+      begin = end;
     }
-    for (; i < end; ++i) {
+}
+
+// The run that begins in piece blockIdx.x and goes on: its part there, then those of the pieces after it.
+template <int N>
+__global__ void long_runs_kernel(float* dtable, const float* partial, const int32_t* ids, Ranks ranks,
+                                 EmbeddingSize size) {
+  const int32_t first = static_cast<int32_t>(blockIdx.x) * piece, all = known_rows(ranks, size.vocab);
+  if (first + piece >= all) return;
+  const int32_t id = ids[ranks.order[first + piece - 1]];
+  const IdRun run = run_of(ranks, id);
+  if (run.begin < first || run.end <= first + piece) return;
+  const int32_t pieces = (run.end - 1) / piece - static_cast<int32_t>(blockIdx.x);  // after this one
+  for (int64_t c = threadIdx.x * N; c < size.width; c += threads * N) {
+    const float* own = partial + (blockIdx.x * int64_t{2} + 1) * size.width + c;
+    float sum[N];
+    load<N>(sum, own);
+#pragma unroll 8
+    for (int32_t i = 1; i <= pieces; ++i) {
       float v[N];
-      load<N>(v, dy + int64_t{ranks.order[i]} * size.width + c);
+      load<N>(v, own + (2 * int64_t{i} - 1) * size.width);
 #pragma unroll
       for (int j = 0; j < N; ++j) sum[j] += v[j];
     }
-    float old[N];
-    load<N>(old, dtable + id * size.width + c);
-#pragma unroll
-    for (int j = 0; j < N; ++j) sum[j] += old[j];
-    store<N>(dtable + id * size.width + c, sum);
+    add_to<N>(dtable + id * size.width + c, sum);
   }
+}
+
+int64_t pieces_of(const EmbeddingSize& size) {
+  return ceil_div(size.rows, piece);
 }
 
 }  // namespace
@@ -139,25 +188,31 @@ void embedding_forward(GpuStream stream, T* y, const T* table, const int32_t* id
 }
 
 int64_t embedding_scratch(const EmbeddingSize& size) {
-  return 2 * size.vocab + 2 * size.rows;
+  return 2 * pieces_of(size) * size.width + 2 * size.vocab + 2 * size.rows;
 }
 
 template <class T>
 void embedding_backward(GpuStream stream, Wide<T>* dtable, const T* dy, const int32_t* ids, int32_t* scratch,
                         const EmbeddingSize& size) {
   if (size.rows * size.width == 0) return;
-  KATA_CHECK(size.rows < (int64_t{1} << 31), "embedding_backward: {} rows", size.rows);
-  const Ranks ranks = ranks_of(scratch, size);
+  KATA_CHECK(size.rows < (int64_t{1} << 30), "embedding_backward: {} rows", size.rows);
+  float* partial = reinterpret_cast<float*>(scratch);
+  const Ranks ranks = ranks_of(scratch + 2 * pieces_of(size) * size.width, size);
   clear_kernel<<<grid(ceil_div(size.vocab, chunk)), chunk, 0, stream>>>(ranks.counts, size.vocab);
   rank_kernel<<<grid(ceil_div(size.rows, chunk)), chunk, 0, stream>>>(ranks, ids, size);
   begin_kernel<<<1, chunk, 0, stream>>>(ranks, size.vocab);
   order_kernel<<<1, chunk, 0, stream>>>(ranks, ids, size);
   check_launch("embedding_backward order");
   // Four columns a thread: 8 bytes of bf16, 16 of the gradient.
-  if (size.width % 4 == 0 && packs<float>({dtable}, {}) && reinterpret_cast<uintptr_t>(dy) % 16 == 0)
-    add_kernel<T, 4><<<grid(size.vocab), threads, 0, stream>>>(dtable, dy, ranks, size);
+  const unsigned blocks = grid(pieces_of(size));
+  const auto launch = [&]<int N>() {
+    pieces_kernel<T, N><<<blocks, threads, 0, stream>>>(dtable, partial, dy, ids, ranks, size);
+    long_runs_kernel<N><<<blocks, threads, 0, stream>>>(dtable, partial, ids, ranks, size);
+  };
+  if (size.width % 4 == 0 && packs<float>({dtable, partial}, {}) && reinterpret_cast<uintptr_t>(dy) % 16 == 0)
+    launch.template operator()<4>();
   else
-    add_kernel<T, 1><<<grid(size.vocab), threads, 0, stream>>>(dtable, dy, ranks, size);
+    launch.template operator()<1>();
   check_launch("embedding_backward");
 }
 

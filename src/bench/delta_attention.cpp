@@ -89,6 +89,7 @@ void bench_step(Bench& bench, const Problem& p) {
 }  // namespace
 
 void bench_delta_attention(Bench& bench) {
+  if (bench_target().gpu()) return;  // it has no CUDA form
   bench_chunked(bench, {"identity", identity(64), 8, 1024, 2, 64}, true);
   bench_chunked(bench, {"psd M 1", psd(64, 1), 8, 1024, 2, 64}, true);
   bench_chunked(bench, {"psd M 2", psd(64, 2), 8, 1024, 2, 64}, true);

@@ -137,6 +137,7 @@ void bench_softmax(Bench& bench) {
 void bench_mixers(Bench& bench) {
   bench_softmax(bench);
   for (const MixerRow& row : linear_mixers()) {
+    if (row.delta && bench_target().gpu()) continue;  // the delta rule has no CUDA form
     if (!row.delta) bench_form(bench, row, Form::quadratic, "quadratic", 1024);
     for (const int64_t tokens : {1024, 4096, 16384, 65536})
       bench_form(bench, row, Form::chunked, "chunked", tokens, std::max<int64_t>(1, 16384 / tokens));
