@@ -124,6 +124,7 @@ inline void delta_attention_forward(Context& ctx, const Tensor& o, const Tensor&
   for (const Tensor* state : {&state_in, &state_out})
     if (state->defined()) require(op, "state", *state, state_shape(map, Read::raw, size), wide(q.dtype()));
   require_decay(op, decay, size, wide(q.dtype()));
+  require_cpu(ctx, op);
   Arena::Scope scope(ctx.arena);
   const bool chunked = settings.form == Form::chunked;
   const Tensor scratch =
@@ -131,7 +132,6 @@ inline void delta_attention_forward(Context& ctx, const Tensor& o, const Tensor&
                      {chunked ? cpu::delta_attention_chunked_scratch(false, map, settings.chunk, size)
                               : cpu::delta_attention_recurrent_scratch(map, size)});
   if (ctx.planning()) return;
-  require_cpu(ctx, op);
   dispatch_float(q.dtype(), [&]<class T>() {
     const cpu::DeltaForward<T> call = {token_heads<T>(o),
                                        errors.as<T>(),
@@ -171,12 +171,12 @@ inline void delta_attention_backward(Context& ctx, const Tensor& dq, const Tenso
   require_decay(op, decay, size, wide(q.dtype()));
   KATA_CHECK(dlog_decay.defined() == decay.log.defined(), "{}: log_decay and its gradient go together", op);
   if (dlog_decay.defined()) require(op, "dlog_decay", dlog_decay, gates, wide(q.dtype()));
+  require_cpu(ctx, op);
   Arena::Scope scope(ctx.arena);
   const int64_t chunk = settings.form == Form::chunked ? settings.chunk : 1;
   const Tensor scratch = ctx.arena.take("delta_attention_backward scratch", wide(q.dtype()),
                                         {cpu::delta_attention_chunked_scratch(true, map, chunk, size)});
   if (ctx.planning()) return;
-  require_cpu(ctx, op);
   dispatch_float(q.dtype(), [&]<class T>() {
     const cpu::DeltaBackward<T> call = {token_heads<T>(dq),
                                         token_heads<T>(dk),
@@ -209,11 +209,11 @@ inline void delta_attention_step(Context& ctx, const Tensor& o, const Tensor& q,
   require(op, "state", state, state_shape(map, Read::raw, size), wide(q.dtype()));
   require(op, "beta", beta, {size.batch, size.kv_heads}, wide(q.dtype()));
   if (log_decay.defined()) require(op, "log_decay", log_decay, {size.batch, size.kv_heads}, wide(q.dtype()));
+  require_cpu(ctx, op);
   Arena::Scope scope(ctx.arena);
   const Tensor scratch = ctx.arena.take("delta_attention_step scratch", wide(q.dtype()),
                                         {cpu::delta_attention_step_scratch(map, size)});
   if (ctx.planning()) return;
-  require_cpu(ctx, op);
   dispatch_float(q.dtype(), [&]<class T>() {
     cpu::delta_attention_step<T>(
         {token_heads<T>(o), token_heads<const T>(q), token_heads<const T>(k), token_heads<const T>(v),
