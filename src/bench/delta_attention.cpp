@@ -57,7 +57,8 @@ BenchData<float> decays(const Shape& shape) {
 void bench_chunked(Bench& bench, const Problem& p, bool gradients) {
   const Shape q_shape{p.batch, p.tokens, p.heads, p.map.width}, gate{p.batch, p.tokens, p.heads};
   BenchData<float> q = unit_rows(q_shape, p.map), k = q, dq = q, dk = q;
-  BenchData<float> v = bench_floats({p.batch, p.tokens, p.heads, p.value_width}), o = v, errors = v, dv = v;
+  BenchData<float> v = bench_floats({p.batch, p.tokens, p.heads, p.value_width}), o = v, dv = v;
+  BenchData<float> errors = bench_wide({p.batch, p.tokens, p.heads, p.value_width});
   BenchData<float> beta = strengths(gate), dbeta = beta, log_decay = decays(gate), dlog_decay = beta;
   const DeltaAttention settings{p.map};
   const double tokens = static_cast<double>(p.batch * p.tokens), once = 2 * (q.bytes() + v.bytes());
@@ -89,7 +90,6 @@ void bench_step(Bench& bench, const Problem& p) {
 }  // namespace
 
 void bench_delta_attention(Bench& bench) {
-  if (bench_target().gpu()) return;  // it has no CUDA form
   bench_chunked(bench, {"identity", identity(64), 8, 1024, 2, 64}, true);
   bench_chunked(bench, {"psd M 1", psd(64, 1), 8, 1024, 2, 64}, true);
   bench_chunked(bench, {"psd M 2", psd(64, 2), 8, 1024, 2, 64}, true);

@@ -64,7 +64,7 @@ struct Problem {
         k(q),
         v(bench_floats({b, t, row.heads, value_width})),
         o(v),
-        errors(row.delta ? v : bench_floats({1})),
+        errors(bench_wide(row.delta ? Shape{b, t, row.heads, value_width} : Shape{1})),
         mass(bench_wide({b, t, row.heads})),
         beta(scaled_floats({b, t, row.heads}, 0.5f, 0.5f)),
         log_decay(scaled_floats({b, t, row.heads}, -0.02f, 0.01f)),
@@ -137,7 +137,6 @@ void bench_softmax(Bench& bench) {
 void bench_mixers(Bench& bench) {
   bench_softmax(bench);
   for (const MixerRow& row : linear_mixers()) {
-    if (row.delta && bench_target().gpu()) continue;  // the delta rule has no CUDA form
     if (!row.delta) bench_form(bench, row, Form::quadratic, "quadratic", 1024);
     for (const int64_t tokens : {1024, 4096, 16384, 65536})
       bench_form(bench, row, Form::chunked, "chunked", tokens, std::max<int64_t>(1, 16384 / tokens));

@@ -17,12 +17,14 @@
 //   dW = (I + N)^-T dU        dv = beta dW        dbeta_t = <dW_t, e_t>
 //   the score of k_t and k_s gets -<dv_t, U_s> G[t,s], that of q_t and k_s gets <do_t, U_s> G[t,s]
 //
-// Forms: chunked (tokens of a chunk by forward substitution, a state between chunks) and recurrent.
+// Forms: chunked (tokens of a chunk by forward substitution, a state between chunks) and recurrent. On a GPU
+// a chunk always has 64 tokens.
 //
 // q [B,T,Hq,d], k [B,T,Hkv,d], v [B,T,Hkv,dv], o [B,T,Hq,dv] are views with free batch, token and head
 // strides. Hq is a multiple of Hkv, and query head h reads key head h / (Hq / Hkv). beta [B,T,Hkv] in [0, 1]
-// and errors [B,T,Hkv,dv] are contiguous and Wide, state [B,Hkv,n,dv] too. Aliasing: outputs alias no input,
-// except that state_out may be state_in.
+// and errors [B,T,Hkv,dv] are contiguous, state [B,Hkv,n,dv] too. beta, the decay, states and errors are
+// Wide: an error is a small difference where a key comes back, and all later writes are corrected by it.
+// Aliasing: outputs alias no input, except that state_out may be state_in.
 #pragma once
 
 #include "ops/linear_attention.h"
@@ -32,7 +34,7 @@ namespace kata {
 struct DeltaAttention {
   FeatureMap map;             // of the mixer
   Form form = Form::chunked;  // or recurrent
-  int64_t chunk = 64;         // tokens; the CPU form takes at most 64
+  int64_t chunk = 64;         // tokens, at most 64 (CPU); 64 on a GPU, whatever stands here
 };
 
 // The map on unit rows: no sigma, and the first-order maps have become dot products.
@@ -40,39 +42,39 @@ inline FeatureMap unit_map(const FeatureMap& map) {
   return {map.first_order() ? MapKind::identity : map.kind, map.width, map.groups, 1.0};
 }
 
-namespace cpu {
-
 template <class T>
 struct DeltaForward {
   TokenHeads<T> o;
-  T* errors;
+  Wide<T>* errors;
   TokenHeads<const T> q, k, v;
-  const T* beta;
-  const T* state_in;  // null: empty
-  T* state_out;       // null: not wanted
-  LogDecay<T> decay;
-  T* scratch;
+  const Wide<T>* beta;
+  const Wide<T>* state_in;  // null: empty
+  Wide<T>* state_out;       // null: not wanted
+  LogDecay<Wide<T>> decay;
+  Wide<T>* scratch;
 };
 
 template <class T>
 struct DeltaBackward {
   TokenHeads<T> dq, dk, dv;
-  T* dbeta;
-  T* dlog_decay;  // null: not wanted
+  Wide<T>* dbeta;
+  Wide<T>* dlog_decay;  // null: not wanted
   TokenHeads<const T> d_o, q, k, v;
-  const T *beta, *errors;  // errors of the forward pass
-  LogDecay<T> decay;
-  T* scratch;
+  const Wide<T>*beta, *errors;  // errors of the forward pass
+  LogDecay<Wide<T>> decay;
+  Wide<T>* scratch;
 };
 
 template <class T>
 struct DeltaStep {
   TokenHeads<T> o;
   TokenHeads<const T> q, k, v;
-  const T *beta, *log_decay;  // [B, Hkv]; log_decay may be null
-  T* state;
-  T* scratch;
+  const Wide<T>*beta, *log_decay;  // [B, Hkv]; log_decay may be null
+  Wide<T>* state;
+  Wide<T>* scratch;
 };
+
+namespace cpu {
 
 // map: unit_map of the mixer's. Scratch is counted in elements.
 template <class T>
@@ -92,13 +94,44 @@ template <class T>
 void delta_attention_step(const DeltaStep<T>&, const FeatureMap& map, const AttentionSize&);
 int64_t delta_attention_step_scratch(const FeatureMap& map, const AttentionSize&);
 
+// The gradient of the recurrent form goes in chunks of one token.
+inline int64_t delta_attention_scratch(bool backward, const DeltaAttention& settings, const FeatureMap& map,
+                                       const AttentionSize& size) {
+  if (settings.form == Form::chunked)
+    return delta_attention_chunked_scratch(backward, map, settings.chunk, size);
+  return backward ? delta_attention_chunked_scratch(true, map, 1, size)
+                  : delta_attention_recurrent_scratch(map, size);
+}
+
 }  // namespace cpu
 
-// The delta rule has no CUDA form yet.
-inline void require_cpu(const Context& ctx, const char* op) {
-  if (ctx.device == Device::cuda)
-    fail(ExitCode::device, "{}: the delta rule is computed on the CPU only so far; give --device cpu", op);
+namespace cuda {
+
+// Scratch is counted in floats; it depends on the sizes alone. The step takes none.
+template <class T>
+void delta_attention_chunked_forward(GpuStream, const DeltaForward<T>&, const FeatureMap& map,
+                                     const AttentionSize&);
+template <class T>
+void delta_attention_chunked_backward(GpuStream, const DeltaBackward<T>&, const FeatureMap& map,
+                                      const AttentionSize&);
+int64_t delta_attention_chunked_scratch(bool backward, const FeatureMap& map, const AttentionSize&);
+
+template <class T>
+void delta_attention_recurrent_forward(GpuStream, const DeltaForward<T>&, const FeatureMap& map,
+                                       const AttentionSize&);
+int64_t delta_attention_recurrent_scratch(const FeatureMap& map, const AttentionSize&);
+
+template <class T>
+void delta_attention_step(GpuStream, const DeltaStep<T>&, const FeatureMap& map, const AttentionSize&);
+
+// Both forms have one gradient.
+inline int64_t delta_attention_scratch(bool backward, const DeltaAttention& settings, const FeatureMap& map,
+                                       const AttentionSize& size) {
+  if (backward || settings.form == Form::chunked) return delta_attention_chunked_scratch(backward, map, size);
+  return delta_attention_recurrent_scratch(map, size);
 }
+
+}  // namespace cuda
 
 inline AttentionSize delta_attention_size(const char* op, const DeltaAttention& settings, const Tensor& q,
                                           const Tensor& k, const Tensor& v, const Tensor& o) {
@@ -119,39 +152,49 @@ inline void delta_attention_forward(Context& ctx, const Tensor& o, const Tensor&
   const char* op = "delta_attention";
   const AttentionSize size = delta_attention_size(op, settings, q, k, v, o);
   const FeatureMap map = unit_map(settings.map);
-  require(op, "errors", errors, {size.batch, size.tokens, size.kv_heads, size.value_width}, wide(q.dtype()));
-  require(op, "beta", beta, {size.batch, size.tokens, size.kv_heads}, wide(q.dtype()));
+  const DType wide_type = wide(q.dtype());
+  require(op, "errors", errors, {size.batch, size.tokens, size.kv_heads, size.value_width}, wide_type);
+  require(op, "beta", beta, {size.batch, size.tokens, size.kv_heads}, wide_type);
   for (const Tensor* state : {&state_in, &state_out})
-    if (state->defined()) require(op, "state", *state, state_shape(map, Read::raw, size), wide(q.dtype()));
-  require_decay(op, decay, size, wide(q.dtype()));
-  require_cpu(ctx, op);
+    if (state->defined()) require(op, "state", *state, state_shape(map, Read::raw, size), wide_type);
+  require_decay(op, decay, size, wide_type);
   Arena::Scope scope(ctx.arena);
-  const bool chunked = settings.form == Form::chunked;
-  const Tensor scratch =
-      ctx.arena.take("delta_attention scratch", wide(q.dtype()),
-                     {chunked ? cpu::delta_attention_chunked_scratch(false, map, settings.chunk, size)
-                              : cpu::delta_attention_recurrent_scratch(map, size)});
+  const int64_t elements = by_device(
+      ctx, [&] { return cpu::delta_attention_scratch(false, settings, map, size); },
+      [&] { return cuda::delta_attention_scratch(false, settings, map, size); });
+  const Tensor scratch = ctx.arena.take("delta_attention scratch", wide_type, {elements});
   if (ctx.planning()) return;
-  dispatch_float(q.dtype(), [&]<class T>() {
-    const cpu::DeltaForward<T> call = {token_heads<T>(o),
-                                       errors.as<T>(),
-                                       token_heads<const T>(q),
-                                       token_heads<const T>(k),
-                                       token_heads<const T>(v),
-                                       beta.as<T>(),
-                                       state_in.defined() ? state_in.as<T>() : nullptr,
-                                       state_out.defined() ? state_out.as<T>() : nullptr,
-                                       log_decay_of<T>(decay, size),
-                                       scratch.as<T>()};
-    if (chunked)
-      cpu::delta_attention_chunked_forward<T>(call, map, settings.chunk, size);
-    else
-      cpu::delta_attention_recurrent_forward<T>(call, map, size);
-  });
+  const auto call = [&]<class T>() {
+    return DeltaForward<T>{token_heads<T>(o),
+                           errors.as<Wide<T>>(),
+                           token_heads<const T>(q),
+                           token_heads<const T>(k),
+                           token_heads<const T>(v),
+                           beta.as<Wide<T>>(),
+                           data_or_null<Wide<T>>(state_in),
+                           data_or_null<Wide<T>>(state_out),
+                           log_decay_of<Wide<T>>(decay, size),
+                           scratch.as<Wide<T>>()};
+  };
+  const bool chunked = settings.form == Form::chunked;
+  dispatch(
+      ctx, q.dtype(),
+      [&]<class T>() {
+        if (chunked)
+          cpu::delta_attention_chunked_forward<T>(call.template operator()<T>(), map, settings.chunk, size);
+        else
+          cpu::delta_attention_recurrent_forward<T>(call.template operator()<T>(), map, size);
+      },
+      [&]<class T>() {
+        if (chunked)
+          cuda::delta_attention_chunked_forward<T>(ctx.stream(), call.template operator()<T>(), map, size);
+        else
+          cuda::delta_attention_recurrent_forward<T>(ctx.stream(), call.template operator()<T>(), map, size);
+      });
 }
 
 // dq, dk, dv = (shaped as q, k, v, strides free), dbeta = [B,T,Hkv], dlog_decay = likewise, defined where
-// decay.log is; the sequence started from the empty state. The recurrent form is chunks of one token here.
+// decay.log is; the sequence started from the empty state.
 inline void delta_attention_backward(Context& ctx, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                                      const Tensor& dbeta, const Tensor& d_o, const Tensor& q, const Tensor& k,
                                      const Tensor& v, const Tensor& beta, const Tensor& errors,
@@ -165,34 +208,43 @@ inline void delta_attention_backward(Context& ctx, const Tensor& dq, const Tenso
   require_shape(op, "dq", dq, q.shape(), q.dtype());
   require_shape(op, "dk", dk, k.shape(), q.dtype());
   require_shape(op, "dv", dv, v.shape(), q.dtype());
-  require(op, "errors", errors, {size.batch, size.tokens, size.kv_heads, size.value_width}, wide(q.dtype()));
-  require(op, "beta", beta, gates, wide(q.dtype()));
-  require(op, "dbeta", dbeta, gates, wide(q.dtype()));
-  require_decay(op, decay, size, wide(q.dtype()));
+  const DType wide_type = wide(q.dtype());
+  require(op, "errors", errors, {size.batch, size.tokens, size.kv_heads, size.value_width}, wide_type);
+  require(op, "beta", beta, gates, wide_type);
+  require(op, "dbeta", dbeta, gates, wide_type);
+  require_decay(op, decay, size, wide_type);
   KATA_CHECK(dlog_decay.defined() == decay.log.defined(), "{}: log_decay and its gradient go together", op);
-  if (dlog_decay.defined()) require(op, "dlog_decay", dlog_decay, gates, wide(q.dtype()));
-  require_cpu(ctx, op);
+  if (dlog_decay.defined()) require(op, "dlog_decay", dlog_decay, gates, wide_type);
   Arena::Scope scope(ctx.arena);
-  const int64_t chunk = settings.form == Form::chunked ? settings.chunk : 1;
-  const Tensor scratch = ctx.arena.take("delta_attention_backward scratch", wide(q.dtype()),
-                                        {cpu::delta_attention_chunked_scratch(true, map, chunk, size)});
+  const int64_t elements = by_device(
+      ctx, [&] { return cpu::delta_attention_scratch(true, settings, map, size); },
+      [&] { return cuda::delta_attention_scratch(true, settings, map, size); });
+  const Tensor scratch = ctx.arena.take("delta_attention_backward scratch", wide_type, {elements});
   if (ctx.planning()) return;
-  dispatch_float(q.dtype(), [&]<class T>() {
-    const cpu::DeltaBackward<T> call = {token_heads<T>(dq),
-                                        token_heads<T>(dk),
-                                        token_heads<T>(dv),
-                                        dbeta.as<T>(),
-                                        dlog_decay.defined() ? dlog_decay.as<T>() : nullptr,
-                                        token_heads<const T>(d_o),
-                                        token_heads<const T>(q),
-                                        token_heads<const T>(k),
-                                        token_heads<const T>(v),
-                                        beta.as<T>(),
-                                        errors.as<T>(),
-                                        log_decay_of<T>(decay, size),
-                                        scratch.as<T>()};
-    cpu::delta_attention_chunked_backward<T>(call, map, chunk, size);
-  });
+  const auto call = [&]<class T>() {
+    return DeltaBackward<T>{token_heads<T>(dq),
+                            token_heads<T>(dk),
+                            token_heads<T>(dv),
+                            dbeta.as<Wide<T>>(),
+                            data_or_null<Wide<T>>(dlog_decay),
+                            token_heads<const T>(d_o),
+                            token_heads<const T>(q),
+                            token_heads<const T>(k),
+                            token_heads<const T>(v),
+                            beta.as<Wide<T>>(),
+                            errors.as<Wide<T>>(),
+                            log_decay_of<Wide<T>>(decay, size),
+                            scratch.as<Wide<T>>()};
+  };
+  dispatch(
+      ctx, q.dtype(),
+      [&]<class T>() {
+        const int64_t chunk = settings.form == Form::chunked ? settings.chunk : 1;
+        cpu::delta_attention_chunked_backward<T>(call.template operator()<T>(), map, chunk, size);
+      },
+      [&]<class T>() {
+        cuda::delta_attention_chunked_backward<T>(ctx.stream(), call.template operator()<T>(), map, size);
+      });
 }
 
 // One token: q [B,Hq,d], k [B,Hkv,d], v [B,Hkv,dv], beta and log_decay (or undefined) [B,Hkv] -> o [B,Hq,dv];
@@ -206,20 +258,26 @@ inline void delta_attention_step(Context& ctx, const Tensor& o, const Tensor& q,
   const AttentionSize size = attention_size(op, q, k, v, o);
   KATA_CHECK(size.width == map.width && q.rank() == 3, "{}: q {} and a map of width {}", op, q.shape().str(),
              map.width);
-  require(op, "state", state, state_shape(map, Read::raw, size), wide(q.dtype()));
-  require(op, "beta", beta, {size.batch, size.kv_heads}, wide(q.dtype()));
-  if (log_decay.defined()) require(op, "log_decay", log_decay, {size.batch, size.kv_heads}, wide(q.dtype()));
-  require_cpu(ctx, op);
+  const DType wide_type = wide(q.dtype());
+  require(op, "state", state, state_shape(map, Read::raw, size), wide_type);
+  require(op, "beta", beta, {size.batch, size.kv_heads}, wide_type);
+  if (log_decay.defined()) require(op, "log_decay", log_decay, {size.batch, size.kv_heads}, wide_type);
   Arena::Scope scope(ctx.arena);
-  const Tensor scratch = ctx.arena.take("delta_attention_step scratch", wide(q.dtype()),
-                                        {cpu::delta_attention_step_scratch(map, size)});
+  const int64_t elements = by_device(
+      ctx, [&] { return cpu::delta_attention_step_scratch(map, size); }, [] { return int64_t{0}; });
+  const Tensor scratch = ctx.arena.take("delta_attention_step scratch", wide_type, {elements});
   if (ctx.planning()) return;
-  dispatch_float(q.dtype(), [&]<class T>() {
-    cpu::delta_attention_step<T>(
-        {token_heads<T>(o), token_heads<const T>(q), token_heads<const T>(k), token_heads<const T>(v),
-         beta.as<T>(), log_decay.defined() ? log_decay.as<T>() : nullptr, state.as<T>(), scratch.as<T>()},
-        map, size);
-  });
+  const auto call = [&]<class T>() {
+    return DeltaStep<T>{token_heads<T>(o),       token_heads<const T>(q), token_heads<const T>(k),
+                        token_heads<const T>(v), beta.as<Wide<T>>(),      data_or_null<Wide<T>>(log_decay),
+                        state.as<Wide<T>>(),     scratch.as<Wide<T>>()};
+  };
+  dispatch(
+      ctx, q.dtype(),
+      [&]<class T>() { cpu::delta_attention_step<T>(call.template operator()<T>(), map, size); },
+      [&]<class T>() {
+        cuda::delta_attention_step<T>(ctx.stream(), call.template operator()<T>(), map, size);
+      });
 }
 
 }  // namespace kata
