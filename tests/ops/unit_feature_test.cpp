@@ -18,7 +18,8 @@ using test::random_normal;
 using test::tensor;
 
 const FeatureMap identity5{MapKind::identity, 5, 1}, orthant7{MapKind::orthant, 7, 1},
-    lorentz7{MapKind::lorentz, 7, 1};
+    lorentz7{MapKind::lorentz, 7, 1}, hermitian8{MapKind::hermitian, 8, 1},
+    quaternionic8{MapKind::quaternionic, 8, 1};
 
 template <class T>
 struct Result {
@@ -109,7 +110,8 @@ INSTANTIATE_TEST_SUITE_P(
     MapsAndSizes, UnitFeature,
     ::testing::Combine(::testing::Values(identity5, orthant7, lorentz7, FeatureMap{MapKind::lorentz, 2, 1},
                                          psd(1, 1), psd(7, 1), psd(8, 2), psd(8, 4), psd(8, 8), psd(64, 1),
-                                         psd_sum(8, 1), psd_sum(8, 2), psd_sum(8, 4), psd_sum(64, 4)),
+                                         psd_sum(8, 1), psd_sum(8, 2), psd_sum(8, 4), psd_sum(64, 4),
+                                         hermitian8, FeatureMap{MapKind::hermitian, 2, 1}, quaternionic8),
                        ::testing::Values(1, 1e-3, 1e3, 1e15, 1e30)));
 
 class HomogeneousMap : public ::testing::TestWithParam<FeatureMap> {};
@@ -181,7 +183,7 @@ TEST_P(HomogeneousMap, NonFiniteInputsDoNotHide) {
 
 INSTANTIATE_TEST_SUITE_P(Maps, HomogeneousMap,
                          ::testing::Values(identity5, lorentz7, psd(7, 1), psd(8, 2), psd(8, 4),
-                                           psd_sum(8, 2), psd_sum(8, 4)));
+                                           psd_sum(8, 2), psd_sum(8, 4), hermitian8, quaternionic8));
 
 TEST(UnitFeatureOp, OrthantHasItsEpsilonAndItsKinks) {
   // All at or left of the kink: every feature is 1e-6, a unit row, and nothing moves it.

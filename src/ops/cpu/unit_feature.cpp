@@ -76,7 +76,7 @@ struct Measure {
 
 template <class T>
 Measure<T> measure(const T* b, const FeatureMap& map, Length length) {
-  const int64_t part = map.part();
+  const int64_t part = map.width / map.groups;  // a number's parts count together
   const T t = inverse_power(b, map.width);
   const double power = 1 / static_cast<double>(t);
   if (length == Length::lift) {
@@ -183,7 +183,7 @@ void lift_backward(T* dx, const T* du, const T* x, T scale, const FeatureMap& ma
 // The quarter of the gradient of |f(x)|^2 by group i is sum_k (x_i . x_k) x_k, or |x_i|^2 x_i alone.
 template <class T>
 void products_backward(T* dx, const T* du, const T* x, T scale, const FeatureMap& map, Length length) {
-  const int64_t d = map.width, part = map.part();
+  const int64_t d = map.width, part = d / map.groups;
   std::fill_n(dx, d, T(0));
   const Measure<T> m = measure(x, map, length);
   if (m.zero) return;
