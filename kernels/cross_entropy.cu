@@ -4,7 +4,7 @@
 // Floor: three products of 2 labelled vocab width operations each (one in the forward), and the logits of a
 // tile written once, read twice and written again.
 #include "kernels/common/blas.h"
-#include "kernels/common/launch.h"
+#include "kernels/common/reduce.cuh"
 #include "kernels/common/rows.cuh"
 #include "ops/cross_entropy.h"
 
@@ -14,9 +14,6 @@ namespace {
 
 constexpr int64_t tile_elements = int64_t{1} << 28;  // logits held at once
 constexpr int scan_threads = 1024, row_threads = 512, copy_threads = 128;
-
-template <class T>
-constexpr cudaDataType_t type_of = std::is_same_v<T, bf16> ? CUDA_R_16BF : CUDA_R_32F;
 
 // labelled = the labelled rows in order, then -1; labelled[rows] = how many. One block. Also the results of
 // the other rows, or NaN for all where more are labelled than the bound says.
@@ -29,13 +26,7 @@ __global__ void find_labelled_kernel(int32_t* labelled, float* losses, int32_t* 
     const int64_t r = first + thread;
     const int32_t mine = r < rows && targets[r] >= 0 ? 1 : 0;
     counts[thread] = mine;
-    __syncthreads();
-    for (int step = 1; step < scan_threads; step *= 2) {  // inclusive running count
-      const int32_t before = thread >= step ? counts[thread - step] : 0;
-      __syncthreads();
-      counts[thread] += before;
-      __syncthreads();
-    }
+    running_sum<scan_threads>(counts);
     if (mine) {
       labelled[found + counts[thread] - 1] = static_cast<int32_t>(r);
     } else if (r < rows) {
@@ -171,16 +162,16 @@ struct Tile {
     check_launch("cross_entropy scatter");
   }
   void logits(const T* table) const {
-    const Product p = {rows,       size.vocab, size.width, false,      true,      size.width,
-                       size.width, size.vocab, size.vocab, type_of<T>, type_of<T>};
+    const Product p = {rows,       size.vocab, size.width, false,        true,        size.width,
+                       size.width, size.vocab, size.vocab, blas_type<T>, blas_type<T>};
     product(gpu, p, scratch.x, table, nullptr, scratch.logits);
   }
   void gradients(float* dtable, const T* table) const {
-    const Product back = {rows,       size.width, size.vocab, false,      false,     size.vocab,
-                          size.width, size.width, size.width, type_of<T>, type_of<T>};
+    const Product back = {rows,       size.width, size.vocab, false,        false,       size.vocab,
+                          size.width, size.width, size.width, blas_type<T>, blas_type<T>};
     product(gpu, back, scratch.logits, table, nullptr, scratch.dx);
-    const Product outer = {size.vocab, size.width, rows,       true,       false,     size.vocab,
-                           size.width, size.width, size.width, type_of<T>, CUDA_R_32F};
+    const Product outer = {size.vocab, size.width, rows,       true,         false,     size.vocab,
+                           size.width, size.width, size.width, blas_type<T>, CUDA_R_32F};
     product(gpu, outer, scratch.logits, scratch.x, dtable, dtable);
   }
 };

@@ -3,7 +3,7 @@
 //
 // Floor: memory. Forward reads the rows that occur and writes y; backward reads dy and reads and writes those
 // rows.
-#include "kernels/common/launch.h"
+#include "kernels/common/reduce.cuh"
 #include "kernels/common/rows.cuh"
 #include "ops/embedding.h"
 
@@ -67,13 +67,7 @@ __global__ void begin_kernel(Ranks ranks, int64_t vocab) {
     const int64_t id = first + thread;
     const int32_t count = id < vocab ? ranks.counts[id] : 0;
     sums[thread] = count;
-    __syncthreads();
-    for (int step = 1; step < chunk; step *= 2) {
-      const int32_t before = thread >= step ? sums[thread - step] : 0;
-      __syncthreads();
-      sums[thread] += before;
-      __syncthreads();
-    }
+    running_sum<chunk>(sums);
     if (id < vocab) ranks.ends[id] = total + sums[thread] - count;
     total += sums[chunk - 1];
     __syncthreads();

@@ -11,20 +11,12 @@ namespace {
 
 constexpr int threads = 256;
 
-struct Place {
-  int64_t x, y;
-};
-__device__ __forceinline__ Place place(int64_t row, const L2NormSize& size) {
-  const int64_t group = row / size.inner, inside = row % size.inner * size.width;
-  return {group * size.x_stride + inside, group * size.y_stride + inside};
-}
-
 template <class T, int N, int lanes>
 __global__ void forward_kernel(T* y, float* rnorm, const T* x, float eps, L2NormSize size) {
   const int64_t row = (blockIdx.x * int64_t{threads} + threadIdx.x) / lanes;
   if (row >= size.rows * size.inner) return;
   const int lane = static_cast<int>(threadIdx.x) % lanes;
-  const Place at = place(row, size);
+  const RowPlace at = row_place(row, size);
   float squares = 0, v[N];
   for (int64_t c = lane * N; c < size.width; c += lanes * N) {
     load<N>(v, x + at.x + c);
@@ -47,7 +39,7 @@ __global__ void backward_kernel(T* dx, const T* dy, const T* x, const float* rno
   const int64_t row = (blockIdx.x * int64_t{threads} + threadIdx.x) / lanes;
   if (row >= size.rows * size.inner) return;
   const int lane = static_cast<int>(threadIdx.x) % lanes;
-  const Place at = place(row, size);
+  const RowPlace at = row_place(row, size);
   const float scale = rnorm[row];
   float dot = 0, v[N], d[N];
   for (int64_t c = lane * N; c < size.width; c += lanes * N) {

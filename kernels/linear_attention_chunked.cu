@@ -258,17 +258,6 @@ class ChunkPass {
   float* scratch_;
 };
 
-// What no token touched; from: null for the empty state, to: null where it is not wanted.
-void pass_state(cudaStream_t stream, float* to, const float* from, int64_t n) {
-  if (to == nullptr || to == from || n == 0) return;
-  const size_t bytes = static_cast<size_t>(n) * sizeof(float);
-  if (from == nullptr)
-    cudaMemsetAsync(to, 0, bytes, stream);
-  else
-    cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
-  check_launch("linear_attention state");
-}
-
 }  // namespace
 
 int64_t linear_attention_chunked_scratch(bool backward, const LinearAttention& settings,

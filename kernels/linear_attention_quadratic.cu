@@ -5,7 +5,7 @@
 // for both element types, on Hopper on the tensor cores.
 #include <optional>
 
-#include "kernels/sm90/attention.h"
+#include "kernels/common/hopper.h"
 #include "ops/linear_attention.h"
 
 namespace kata::cuda {
@@ -16,14 +16,6 @@ LinearAttention one_chunk(const LinearAttention& settings, const AttentionSize& 
   LinearAttention whole = settings;
   whole.chunk = std::max<int64_t>(size.tokens, 1);
   return whole;
-}
-
-sm90::Size hopper_size(const AttentionSize& size) {
-  return {size.batch, size.tokens, size.heads, size.kv_heads, size.width, size.value_width};
-}
-template <class T>
-sm90::View<T> hopper_view(const TokenHeads<T>& x) {
-  return {x.data, x.batch, x.token, x.head};
 }
 
 // The score that Hopper's kernels know it by.
@@ -54,35 +46,19 @@ void with_score(sm90::Score score, F&& f) {
   }
 }
 
-bool on_hopper(const LinearAttentionForward<bf16>& call, const LinearAttention& settings,
-               const AttentionSize& size) {
-  return hopper_score(settings, size) && !call.decay.any() && sm90::supports(hopper_view(call.q)) &&
-         sm90::supports(hopper_view(call.k)) && sm90::supports(hopper_view(call.v)) &&
-         sm90::supports(hopper_view(call.o)) && sm90::available();
-}
-bool on_hopper(const LinearAttentionBackward<bf16>& call, const LinearAttention& settings,
-               const AttentionSize& size) {
-  return hopper_score(settings, size) && !call.decay.any() && sm90::supports(hopper_view(call.q)) &&
-         sm90::supports(hopper_view(call.k)) && sm90::supports(hopper_view(call.v)) &&
-         sm90::supports(hopper_view(call.o)) && sm90::supports(hopper_view(call.d_o)) &&
-         sm90::supports(hopper_view(call.dq)) && sm90::supports(hopper_view(call.dk)) &&
-         sm90::supports(hopper_view(call.dv)) && sm90::available();
-}
-
 }  // namespace
 
 int64_t linear_attention_quadratic_scratch(bool backward, const LinearAttention& settings,
                                            const AttentionSize& size) {
   const int64_t portable = linear_attention_chunked_scratch(backward, one_chunk(settings, size), size);
-  if (!backward || !hopper_score(settings, size)) return portable;
-  return std::max(portable, sm90::attention_backward_scratch(hopper_size(size)) / int64_t{sizeof(float)} + 1);
+  return backward && hopper_score(settings, size) ? backward_scratch(portable, size) : portable;
 }
 
 template <class T>
 void linear_attention_quadratic_forward(GpuStream stream, const LinearAttentionForward<T>& call,
                                         const LinearAttention& settings, const AttentionSize& size) {
   if constexpr (std::is_same_v<T, bf16>)
-    if (on_hopper(call, settings, size))
+    if (hopper_score(settings, size) && !call.decay.any() && on_hopper(size, call.q, call.k, call.v, call.o))
       return with_score(*hopper_score(settings, size), [&]<sm90::Score score>() {
         sm90::attention_forward<score>(
             stream,
@@ -96,7 +72,8 @@ template <class T>
 void linear_attention_quadratic_backward(GpuStream stream, const LinearAttentionBackward<T>& call,
                                          const LinearAttention& settings, const AttentionSize& size) {
   if constexpr (std::is_same_v<T, bf16>)
-    if (on_hopper(call, settings, size))
+    if (hopper_score(settings, size) && !call.decay.any() &&
+        on_hopper(size, call.q, call.k, call.v, call.o, call.d_o, call.dq, call.dk, call.dv))
       return with_score(*hopper_score(settings, size), [&]<sm90::Score score>() {
         sm90::attention_backward<score>(stream,
                                         {hopper_view(call.dq), hopper_view(call.dk), hopper_view(call.dv),

@@ -6,33 +6,26 @@
 
 namespace kata::cuda {
 
-namespace {
-
-template <class T>
-constexpr cudaDataType_t type_of = std::is_same_v<T, bf16> ? CUDA_R_16BF : CUDA_R_32F;
-
-}  // namespace
-
 template <class T>
 void matmul_forward(const Gpu& gpu, T* y, const T* x, const T* w, const T* residual, int64_t residual_stride,
                     const MatmulSize& size) {
-  const Product p = {size.m, size.n,          size.k,        false,      true,      size.x_stride,
-                     size.k, residual_stride, size.y_stride, type_of<T>, type_of<T>};
+  const Product p = {size.m, size.n,          size.k,        false,        true,        size.x_stride,
+                     size.k, residual_stride, size.y_stride, blas_type<T>, blas_type<T>};
   product(gpu, p, x, w, residual, y);
 }
 
 template <class T>
 void matmul_backward_input(const Gpu& gpu, T* dx, const T* dy, const T* w, bool accumulate,
                            const MatmulSize& size) {
-  const Product p = {size.m, size.k,        size.n,        false,      false,     size.y_stride,
-                     size.k, size.x_stride, size.x_stride, type_of<T>, type_of<T>};
+  const Product p = {size.m, size.k,        size.n,        false,        false,       size.y_stride,
+                     size.k, size.x_stride, size.x_stride, blas_type<T>, blas_type<T>};
   product(gpu, p, dy, w, accumulate ? dx : nullptr, dx);
 }
 
 template <class T>
 void matmul_backward_weight(const Gpu& gpu, Wide<T>* dw, const T* dy, const T* x, const MatmulSize& size) {
-  const Product p = {size.n,        size.k, size.m, true,       false,     size.y_stride,
-                     size.x_stride, size.k, size.k, type_of<T>, CUDA_R_32F};
+  const Product p = {size.n,        size.k, size.m, true,         false,     size.y_stride,
+                     size.x_stride, size.k, size.k, blas_type<T>, CUDA_R_32F};
   product(gpu, p, dy, x, dw, dw);
 }
 

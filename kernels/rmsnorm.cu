@@ -12,22 +12,13 @@ namespace {
 
 constexpr int warps = 8, threads = 32 * warps;
 
-// Row r: group r / inner, r % inner inside it.
-struct Place {
-  int64_t x, y;
-};
-__device__ __forceinline__ Place place(int64_t row, const RmsNormSize& size) {
-  const int64_t group = row / size.inner, inside = row % size.inner * size.width;
-  return {group * size.x_stride + inside, group * size.y_stride + inside};
-}
-
 template <class T, int N, int lanes>
 __global__ void forward_kernel(T* y, float* rstd, const T* x, const float* weight, float eps,
                                RmsNormSize size) {
   const int64_t row = (blockIdx.x * int64_t{threads} + threadIdx.x) / lanes;
   if (row >= size.rows * size.inner) return;  // whole groups of lanes leave, and shuffles stay inside one
   const int lane = static_cast<int>(threadIdx.x) % lanes;
-  const Place at = place(row, size);
+  const RowPlace at = row_place(row, size);
   float squares = 0, v[N];
   for (int64_t c = lane * N; c < size.width; c += lanes * N) {
     load<N>(v, x + at.x + c);
@@ -71,7 +62,7 @@ __global__ void __launch_bounds__(threads)
   for (int64_t first = begin; first < end; first += groups) {
     const int64_t row = first + group;
     const bool inside = row < end;
-    const Place at = inside ? place(row, size) : Place{0, 0};
+    const RowPlace at = inside ? row_place(row, size) : RowPlace{0, 0};
     const float scale = inside ? rstd[row] : 0;
     float d[K][N] = {}, v[K][N] = {}, old[K][N] = {}, mean = 0;
 #pragma unroll
@@ -136,7 +127,7 @@ __global__ void wide_backward_kernel(T* dx, float* partial, const T* dy, const T
   for (int64_t first = begin; first < end; first += groups) {
     const int64_t row = first + group;
     const bool inside = row < end;
-    const Place at = inside ? place(row, size) : Place{0, 0};
+    const RowPlace at = inside ? row_place(row, size) : RowPlace{0, 0};
     const float scale = inside ? rstd[row] : 0;
     float mean = 0;
     for (int64_t c = lane * N; inside && c < size.width; c += lanes * N) {

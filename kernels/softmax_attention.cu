@@ -4,7 +4,7 @@
 //
 // Floor: T (d + dv) operations a token and head forward, T (3 d + 2 dv) backward.
 #include "kernels/common/chunk_tiles.cuh"
-#include "kernels/sm90/attention.h"
+#include "kernels/common/hopper.h"
 #include "ops/softmax_attention.h"
 
 namespace kata::cuda {
@@ -375,19 +375,6 @@ dim3 tiles_of(int64_t tokens, int64_t heads) {
   return {grid(ceil_div(tokens, tile)), grid(heads), 1};
 }
 
-sm90::Size hopper_size(const AttentionSize& size) {
-  return {size.batch, size.tokens, size.heads, size.kv_heads, size.width, size.value_width};
-}
-template <class T>
-sm90::View<T> hopper_view(const TokenHeads<T>& x) {
-  return {x.data, x.batch, x.token, x.head};
-}
-template <class... T>
-bool on_hopper(const Starts& starts, const AttentionSize& size, const TokenHeads<T>&... views) {
-  return !starts.given() && sm90::supports(hopper_size(size)) &&
-         (sm90::supports(hopper_view(views)) && ...) && sm90::available();
-}
-
 }  // namespace
 
 template <class T>
@@ -395,7 +382,7 @@ void softmax_attention_forward(GpuStream stream, const SoftmaxForward<T>& c, flo
                                const AttentionSize& size) {
   if (size.batch * size.tokens == 0) return;
   if constexpr (std::is_same_v<T, bf16>)
-    if (c.first_query == 0 && on_hopper(c.starts, size, c.o, c.q, c.k, c.v))
+    if (c.first_query == 0 && !c.starts.given() && on_hopper(size, c.o, c.q, c.k, c.v))
       return sm90::attention_forward<sm90::Score::softmax>(
           stream, {hopper_view(c.o), c.lse, hopper_view(c.q), hopper_view(c.k), hopper_view(c.v)}, scale,
           hopper_size(size));
@@ -410,9 +397,7 @@ void softmax_attention_forward(GpuStream stream, const SoftmaxForward<T>& c, flo
 }
 
 int64_t softmax_attention_backward_scratch(const AttentionSize& size) {
-  const int64_t portable = size.batch * size.tokens * size.heads;
-  if (!sm90::supports(hopper_size(size))) return portable;
-  return std::max(portable, sm90::attention_backward_scratch(hopper_size(size)) / int64_t{sizeof(float)} + 1);
+  return backward_scratch(size.batch * size.tokens * size.heads, size);
 }
 
 template <class T>
@@ -420,7 +405,7 @@ void softmax_attention_backward(GpuStream stream, const SoftmaxBackward<T>& c, f
                                 const AttentionSize& size) {
   if (size.batch * size.tokens == 0) return;
   if constexpr (std::is_same_v<T, bf16>)
-    if (on_hopper(c.starts, size, c.o, c.q, c.k, c.v, c.d_o, c.dq, c.dk, c.dv))
+    if (!c.starts.given() && on_hopper(size, c.o, c.q, c.k, c.v, c.d_o, c.dq, c.dk, c.dv))
       return sm90::attention_backward<sm90::Score::softmax>(
           stream,
           {hopper_view(c.dq), hopper_view(c.dk), hopper_view(c.dv), hopper_view(c.d_o), hopper_view(c.q),

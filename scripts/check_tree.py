@@ -123,10 +123,9 @@ def allowed_includes(path):
         return TESTS.get(parts[1], set())
     if parts[0] == "kernels":
         if parts[1] == "common":  # the types that the launchers of several ops share
-            return {"base", "kernels/common", "ops"}
+            return {"base", "kernels/common", "kernels/sm90/attention.h", "ops"}
         own = {f"ops/{op_of_kernel(path)}.h"} if path.endswith(".cu") else set()
-        hopper = {"kernels/sm90"} if parts[1] == "sm90" else {"kernels/sm90/attention.h"}
-        return {"base", "kernels/common"} | own | hopper
+        return {"base", "kernels/common"} | own | ({"kernels/sm90"} if parts[1] == "sm90" else set())
     return None
 
 

@@ -4,9 +4,13 @@
 #include <cuda_runtime.h>
 #include <library_types.h>
 
+#include "base/dtype.h"
 #include "base/gpu.h"
 
 namespace kata::cuda {
+
+template <class T>
+inline constexpr cudaDataType_t blas_type = std::is_same_v<T, bf16> ? CUDA_R_16BF : CUDA_R_32F;
 
 // d [rows, columns] = a b (+ c), where a is [rows, inner], or [inner, rows] if transposed, and b is
 // [inner, columns], or [columns, inner] if transposed. Strides are elements from row to row.

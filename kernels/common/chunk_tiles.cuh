@@ -42,6 +42,18 @@ __device__ __forceinline__ void multiply(float (&acc)[4][N], const float* left, 
   }
 }
 
+// A state that no token touches is handed on. from: null for the empty state, to: null where it is not
+// wanted.
+inline void pass_state(cudaStream_t stream, float* to, const float* from, int64_t n) {
+  if (to == nullptr || to == from || n == 0) return;
+  const size_t bytes = static_cast<size_t>(n) * sizeof(float);
+  if (from == nullptr)
+    cudaMemsetAsync(to, 0, bytes, stream);
+  else
+    cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+  check_launch("handing on a state");
+}
+
 // What a linear mixer's state loses between tokens of a chunk. log_sums[pair][t] is the sum of log a from the
 // chunk's first token to t, in double, so that differences inside a chunk are exact in float.
 struct ChunkFade {

@@ -19,6 +19,19 @@ __device__ __forceinline__ float lane_max(float x) {
   return x;
 }
 
+// shared[i] becomes the sum of shared[0 .. i]; a block of `threads` threads, one a number.
+template <int threads>
+__device__ __forceinline__ void running_sum(int32_t* shared) {
+  const int thread = static_cast<int>(threadIdx.x);
+  __syncthreads();
+  for (int step = 1; step < threads; step *= 2) {
+    const int32_t before = thread >= step ? shared[thread - step] : 0;
+    __syncthreads();
+    shared[thread] += before;
+    __syncthreads();
+  }
+}
+
 // to[place(c)] += the sum over rows of partial[row][c]. Eight threads share a column: each takes every eighth
 // row, and their sums are added in order.
 template <class Place>

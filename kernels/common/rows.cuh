@@ -5,6 +5,16 @@
 
 namespace kata::cuda {
 
+// Where a row begins in x (and dx) and in y (and dy): groups of `inner` rows, a stride apart.
+struct RowPlace {
+  int64_t x, y;
+};
+template <class Size>
+__device__ __forceinline__ RowPlace row_place(int64_t row, const Size& size) {
+  const int64_t group = row / size.inner, inside = row % size.inner * size.width;
+  return {group * size.x_stride + inside, group * size.y_stride + inside};
+}
+
 // f.template operator()<N, lanes>(): elements of an access, and the lanes that have a row of this width.
 template <class T, class F>
 void with_lanes(bool packed, int64_t width, F&& f) {

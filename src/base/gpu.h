@@ -31,7 +31,6 @@ class Gpu {
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
-  int index() const { return index_; }
   GpuStream stream() const { return stream_; }
   void* blas() const { return blas_; }  // cublasLtHandle_t
   void* workspace() const { return workspace_; }
@@ -39,7 +38,6 @@ class Gpu {
 
   const std::string& name() const { return name_; }
   double peak_bf16_flops() const { return peak_bf16_flops_; }  // dense, by the data sheet; 0 where not known
-  size_t total_memory() const { return total_memory_; }
   size_t free_memory() const;
 
   // In the order of the stream. Host memory of the copies should be pinned (PinnedMemory) to be asynchronous.
@@ -50,13 +48,11 @@ class Gpu {
   void synchronise() const;  // also reports what went wrong in an earlier kernel
 
  private:
-  int index_;
   GpuStream stream_ = nullptr;
   void* blas_ = nullptr;
   void* workspace_ = nullptr;
   std::string name_;
   double peak_bf16_flops_ = 0;
-  size_t total_memory_ = 0;
 };
 
 // A block of device memory, or of page-locked host memory.

@@ -54,7 +54,7 @@ std::string gpu_problem() {
   return {};
 }
 
-Gpu::Gpu(int index) : index_(index) {
+Gpu::Gpu(int index) {
   if (const std::string problem = gpu_problem(); !problem.empty())
     fail(ExitCode::device, "--device cuda: {}", problem);
   int count = 0;
@@ -70,7 +70,6 @@ Gpu::Gpu(int index) : index_(index) {
         ExitCode::device,
         "--device cuda:{}: {} has compute capability {}.{}, the kernels need {}.0 or newer; use --device cpu",
         index, name_, properties.major, properties.minor, oldest_major);
-  total_memory_ = properties.totalGlobalMem;
   peak_bf16_flops_ = peak_of(name_);
   check(cudaSetDevice(index), "choosing the GPU");
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");

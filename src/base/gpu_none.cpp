@@ -16,7 +16,7 @@ std::string gpu_problem() {
   return "this build has no CUDA support; use --device cpu, or build with -DKATA_CUDA=ON";
 }
 
-Gpu::Gpu(int index) : index_(index) {
+Gpu::Gpu(int) {
   no_cuda();
 }
 Gpu::~Gpu() = default;

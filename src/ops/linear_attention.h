@@ -41,6 +41,12 @@ struct LinearAttention {
   int64_t chunk = 64;  // tokens, chunked form only
 };
 
+// What a form does, of one thing done in all three.
+template <class F>
+F* of_form(Form form, F* quadratic, F* chunked, F* recurrent) {
+  return form == Form::quadratic ? quadratic : form == Form::chunked ? chunked : recurrent;
+}
+
 // At or below this mass an output is 0 and passes no gradient.
 inline constexpr double mass_floor = 1e-20;
 
@@ -115,15 +121,8 @@ int64_t linear_attention_step_scratch(const FeatureMap&, Read, const AttentionSi
 
 inline int64_t linear_attention_scratch(bool backward, const LinearAttention& settings,
                                         const AttentionSize& size) {
-  switch (settings.form) {
-    case Form::quadratic:
-      return linear_attention_quadratic_scratch(backward, settings, size);
-    case Form::chunked:
-      return linear_attention_chunked_scratch(backward, settings, size);
-    case Form::recurrent:
-      return linear_attention_recurrent_scratch(backward, settings, size);
-  }
-  return 0;
+  return of_form(settings.form, linear_attention_quadratic_scratch, linear_attention_chunked_scratch,
+                 linear_attention_recurrent_scratch)(backward, settings, size);
 }
 
 }  // namespace cpu
@@ -162,15 +161,8 @@ int64_t linear_attention_step_scratch(const FeatureMap&, Read, const AttentionSi
 
 inline int64_t linear_attention_scratch(bool backward, const LinearAttention& settings,
                                         const AttentionSize& size) {
-  switch (settings.form) {
-    case Form::quadratic:
-      return linear_attention_quadratic_scratch(backward, settings, size);
-    case Form::chunked:
-      return linear_attention_chunked_scratch(backward, settings, size);
-    case Form::recurrent:
-      return linear_attention_recurrent_scratch(backward, settings, size);
-  }
-  return 0;
+  return of_form(settings.form, linear_attention_quadratic_scratch, linear_attention_chunked_scratch,
+                 linear_attention_recurrent_scratch)(backward, settings, size);
 }
 
 }  // namespace cuda
@@ -233,27 +225,14 @@ inline void linear_attention_forward(Context& ctx, const Tensor& o, const Tensor
   dispatch(
       ctx, q.dtype(),
       [&]<class T>() {
-        switch (settings.form) {
-          case Form::quadratic:
-            return cpu::linear_attention_quadratic_forward<T>(call.template operator()<T>(), settings, size);
-          case Form::chunked:
-            return cpu::linear_attention_chunked_forward<T>(call.template operator()<T>(), settings, size);
-          case Form::recurrent:
-            return cpu::linear_attention_recurrent_forward<T>(call.template operator()<T>(), settings, size);
-        }
+        of_form(settings.form, cpu::linear_attention_quadratic_forward<T>,
+                cpu::linear_attention_chunked_forward<T>,
+                cpu::linear_attention_recurrent_forward<T>)(call.template operator()<T>(), settings, size);
       },
       [&]<class T>() {
-        switch (settings.form) {
-          case Form::quadratic:
-            return cuda::linear_attention_quadratic_forward<T>(ctx.stream(), call.template operator()<T>(),
-                                                               settings, size);
-          case Form::chunked:
-            return cuda::linear_attention_chunked_forward<T>(ctx.stream(), call.template operator()<T>(),
-                                                             settings, size);
-          case Form::recurrent:
-            return cuda::linear_attention_recurrent_forward<T>(ctx.stream(), call.template operator()<T>(),
-                                                               settings, size);
-        }
+        of_form(settings.form, cuda::linear_attention_quadratic_forward<T>,
+                cuda::linear_attention_chunked_forward<T>, cuda::linear_attention_recurrent_forward<T>)(
+            ctx.stream(), call.template operator()<T>(), settings, size);
       });
 }
 
@@ -296,27 +275,14 @@ inline void linear_attention_backward(Context& ctx, const Tensor& dq, const Tens
   dispatch(
       ctx, q.dtype(),
       [&]<class T>() {
-        switch (settings.form) {
-          case Form::quadratic:
-            return cpu::linear_attention_quadratic_backward<T>(call.template operator()<T>(), settings, size);
-          case Form::chunked:
-            return cpu::linear_attention_chunked_backward<T>(call.template operator()<T>(), settings, size);
-          case Form::recurrent:
-            return cpu::linear_attention_recurrent_backward<T>(call.template operator()<T>(), settings, size);
-        }
+        of_form(settings.form, cpu::linear_attention_quadratic_backward<T>,
+                cpu::linear_attention_chunked_backward<T>,
+                cpu::linear_attention_recurrent_backward<T>)(call.template operator()<T>(), settings, size);
       },
       [&]<class T>() {
-        switch (settings.form) {
-          case Form::quadratic:
-            return cuda::linear_attention_quadratic_backward<T>(ctx.stream(), call.template operator()<T>(),
-                                                                settings, size);
-          case Form::chunked:
-            return cuda::linear_attention_chunked_backward<T>(ctx.stream(), call.template operator()<T>(),
-                                                              settings, size);
-          case Form::recurrent:
-            return cuda::linear_attention_recurrent_backward<T>(ctx.stream(), call.template operator()<T>(),
-                                                                settings, size);
-        }
+        of_form(settings.form, cuda::linear_attention_quadratic_backward<T>,
+                cuda::linear_attention_chunked_backward<T>, cuda::linear_attention_recurrent_backward<T>)(
+            ctx.stream(), call.template operator()<T>(), settings, size);
       });
 }
 

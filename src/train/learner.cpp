@@ -31,6 +31,12 @@ int64_t slice_rows(const BatchShape& shape, int64_t max_tokens) {
   return std::clamp<int64_t>(max_tokens / shape.length, 1, shape.rows);
 }
 
+int64_t largest_batch(const std::vector<BatchShape>& shapes) {
+  int64_t tokens = 0;
+  for (const BatchShape& s : shapes) tokens = std::max(tokens, s.tokens());
+  return tokens;
+}
+
 // Tokens of the largest training slice: evaluation keeps to it, so that it never needs more memory.
 int64_t training_slice(const TrainConfig& train, const std::vector<BatchShape>& shapes) {
   int64_t tokens = 1;
@@ -126,10 +132,8 @@ MemoryPlan Learner::plan(const ModelConfig& config, const TrainConfig& train,
   const Parameters& parameters = model.parameters();
   Arena arena;
   Context ctx(arena, processor);
-  int64_t tokens = 0;
   for (const BatchShape& shape : shapes) {
     Arena::Scope scope(arena);
-    tokens = std::max(tokens, shape.tokens());
     const Tensor losses = arena.take("losses", parameters.master_dtype(), {shape.tokens()});
     const int64_t rows = micro_rows(train, shape);
     for (const int64_t r : {rows, shape.rows % rows})  // the last slice may be smaller
@@ -150,7 +154,8 @@ MemoryPlan Learner::plan(const ModelConfig& config, const TrainConfig& train,
   plan.moments = 2 * plan.gradients;
   if (parameters.has_copy())
     plan.parameters += static_cast<size_t>(parameters.decayed_count()) * size_of(parameters.dtype());
-  if (processor.device == Device::cuda) plan.batch = GpuStep::bytes(tokens) + Gpu::workspace_bytes;
+  if (processor.device == Device::cuda)
+    plan.batch = GpuStep::bytes(largest_batch(shapes)) + Gpu::workspace_bytes;
   plan.activations =
       std::max(arena.peak(), plan_evaluation(model, evaluated, training_slice(train, shapes), processor));
   plan.activation_table = arena.table();
@@ -186,9 +191,7 @@ Learner::Learner(const ModelConfig& model, const TrainConfig& train, const Optim
     std::memset(second_moment_.data(), 0, second_moment_.bytes());
     return;
   }
-  int64_t tokens = 0;
-  for (const BatchShape& shape : shapes) tokens = std::max(tokens, shape.tokens());
-  gpu_step_ = std::make_unique<GpuStep>(*processor_.gpu, persistent_, tokens);
+  gpu_step_ = std::make_unique<GpuStep>(*processor_.gpu, persistent_, largest_batch(shapes));
   {
     Arena::Scope scope(host_weights_);
     parameters.initialise(train.seed, host_copy(host_weights_, values));
