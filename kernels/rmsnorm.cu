@@ -11,6 +11,7 @@ namespace kata::cuda {
 namespace {
 
 constexpr int warps = 8, threads = 32 * warps;
+constexpr int block_row_threads = 512;  // at most, where a block has a row
 
 template <class T, int N, int lanes>
 __global__ void forward_kernel(T* y, float* rstd, const T* x, const float* weight, float eps,
@@ -37,76 +38,146 @@ __global__ void forward_kernel(T* y, float* rstd, const T* x, const float* weigh
   }
 }
 
+template <class T>
+struct BackwardCall {
+  T* dx;
+  float* partial;
+  const T *dy, *x;
+  const float *rstd, *weight;
+  bool accumulate;
+};
+
 // Rows of one block, of which every group of lanes takes each groups-th.
 int64_t rows_per_block(const RmsNormSize& size) {
-  return std::max<int64_t>(64, ceil_div(size.rows * size.inner, 1056));
+  return std::max<int64_t>(32, ceil_div(size.rows * size.inner, 1056));
 }
 
-// A lane has K packs of N columns of every row that its group takes: the row stays in registers between its
+// A lane has a pack of N columns of every row that its group takes: the row stays in registers between its
 // mean and its gradient, and so does the lane's part of dweight. Widths below the packs leave lanes idle.
-template <class T, int N, int lanes, int K>
+template <class T, int N, int lanes>
 __global__ void __launch_bounds__(threads)
     backward_kernel(T* dx, float* partial, const T* dy, const T* x, const float* rstd, const float* weight,
                     bool accumulate, int64_t block_rows, RmsNormSize size) {
   extern __shared__ float shared[];  // [warps][width]
   constexpr int groups = threads / lanes;
   const int lane = static_cast<int>(threadIdx.x) % lanes, group = static_cast<int>(threadIdx.x) / lanes;
-  const auto column = [&](int k) { return static_cast<int64_t>(k * lanes + lane) * N; };
-  float sums[K][N] = {}, w[K][N] = {};
-#pragma unroll
-  for (int k = 0; k < K; ++k)
-    if (column(k) < size.width) load<N>(w[k], weight + column(k));
+  const int64_t column = static_cast<int64_t>(lane) * N;
+  const bool has_columns = column < size.width;
+  float sums[N] = {}, w[N] = {};
+  if (has_columns) load<N>(w, weight + column);
   const int64_t begin = blockIdx.x * block_rows, all = size.rows * size.inner;
   const int64_t end = begin + block_rows < all ? begin + block_rows : all;
   // All groups take the same number of turns: shuffles need every lane.
   for (int64_t first = begin; first < end; first += groups) {
     const int64_t row = first + group;
-    const bool inside = row < end;
-    const RowPlace at = inside ? row_place(row, size) : RowPlace{0, 0};
-    const float scale = inside ? rstd[row] : 0;
-    float d[K][N] = {}, v[K][N] = {}, old[K][N] = {}, mean = 0;
+    const bool works = row < end && has_columns;
+    const RowPlace at = works ? row_place(row, size) : RowPlace{0, 0};
+    const float scale = works ? rstd[row] : 0;
+    float d[N] = {}, v[N] = {}, old[N] = {}, mean = 0;
+    if (works) {
+      load<N>(d, dy + at.y + column);
+      load<N>(v, x + at.x + column);
+      if (accumulate) load<N>(old, dx + at.x + column);
+    }
 #pragma unroll
-    for (int k = 0; k < K; ++k)
-      if (inside && column(k) < size.width) {
-        load<N>(d[k], dy + at.y + column(k));
-        load<N>(v[k], x + at.x + column(k));
-        if (accumulate) load<N>(old[k], dx + at.x + column(k));
-      }
-#pragma unroll
-    for (int k = 0; k < K; ++k)
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        sums[k][i] += d[k][i] * v[k][i] * scale;
-        d[k][i] *= w[k][i];
-        mean += d[k][i] * v[k][i];
-      }
+    for (int i = 0; i < N; ++i) {
+      sums[i] += d[i] * v[i] * scale;
+      d[i] *= w[i];
+      mean += d[i] * v[i];
+    }
     mean = lane_sum<lanes>(mean) / static_cast<float>(size.width) * scale * scale;
+    if (!works) continue;
 #pragma unroll
-    for (int k = 0; k < K; ++k)
-      if (inside && column(k) < size.width) {
-#pragma unroll
-        for (int i = 0; i < N; ++i) d[k][i] = old[k][i] + scale * (d[k][i] - v[k][i] * mean);
-        store<N>(dx + at.x + column(k), d[k]);
-      }
+    for (int i = 0; i < N; ++i) d[i] = old[i] + scale * (d[i] - v[i] * mean);
+    store<N>(dx + at.x + column, d);
   }
   // Groups of one warp first, then the warps, each in a fixed order.
   const int warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll
-  for (int k = 0; k < K; ++k)
+  for (int i = 0; i < N; ++i) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-#pragma unroll
-      for (int step = lanes; step < 32; step *= 2)
-        sums[k][i] += __shfl_xor_sync(0xFFFFFFFFu, sums[k][i], step);
-      if (static_cast<int>(threadIdx.x) % 32 < lanes && column(k) < size.width)
-        shared[warp * size.width + column(k) + i] = sums[k][i];
-    }
+    for (int step = lanes; step < 32; step *= 2) sums[i] += __shfl_xor_sync(0xFFFFFFFFu, sums[i], step);
+    if (static_cast<int>(threadIdx.x) % 32 < lanes && has_columns)
+      shared[warp * size.width + column + i] = sums[i];
+  }
   __syncthreads();
   for (int64_t c = threadIdx.x; c < size.width; c += threads) {
     float sum = 0;
     for (int g = 0; g < warps; ++g) sum += shared[g * size.width + c];
     partial[blockIdx.x * size.width + c] = sum;
   }
+}
+
+// The packs of one thread in `turn` rows from `first` on; zeros outside.
+template <class T, int N, int turn>
+struct RowPacks {
+  Pack<T, N> d[turn], v[turn], old[turn];
+  float scale[turn];
+
+  __device__ void load(const BackwardCall<T>& c, const RmsNormSize& size, int64_t first, int64_t end,
+                       int64_t column) {
+    const auto pack = [&](const T* p) { return *reinterpret_cast<const Pack<T, N>*>(p + column); };
+#pragma unroll
+    for (int r = 0; r < turn; ++r) {
+      d[r] = v[r] = old[r] = {};
+      scale[r] = 0;
+      if (first + r >= end || column >= size.width) continue;
+      const RowPlace at = row_place(first + r, size);
+      d[r] = pack(c.dy + at.y);
+      v[r] = pack(c.x + at.x);
+      if (c.accumulate) old[r] = pack(c.dx + at.x);
+      scale[r] = c.rstd[first + r];
+    }
+  }
+};
+
+// A block has a row, a pack of N columns a thread. It takes `turn` rows at once and loads the next ones
+// meanwhile, so that enough bytes are under way. A thread's part of dweight stays in registers.
+template <class T, int N, int turn>
+__global__ void __launch_bounds__(block_row_threads)
+    block_backward_kernel(BackwardCall<T> c, int64_t block_rows, RmsNormSize size) {
+  __shared__ float means[2][block_row_threads / 32][turn];  // of warps; two sets, so that one barrier does
+  const int64_t column = int64_t{threadIdx.x} * N;
+  const bool has_columns = column < size.width;
+  const int warp = static_cast<int>(threadIdx.x) / 32, all_warps = static_cast<int>(blockDim.x) / 32;
+  float sums[N] = {}, w[N] = {};
+  if (has_columns) load<N>(w, c.weight + column);
+  const int64_t begin = blockIdx.x * block_rows, all = size.rows * size.inner;
+  const int64_t end = begin + block_rows < all ? begin + block_rows : all;
+  RowPacks<T, N, turn> row, next;
+  row.load(c, size, begin, end, column);
+  int set = 0;
+  for (int64_t first = begin; first < end; first += turn, set ^= 1, row = next) {
+    next.load(c, size, first + turn, end, column);
+#pragma unroll
+    for (int r = 0; r < turn; ++r) {
+      float mean = 0;
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const float product = to_float(row.d[r].at[i]) * to_float(row.v[r].at[i]);
+        sums[i] += product * row.scale[r];
+        mean += product * w[i];
+      }
+      mean = lane_sum<32>(mean);
+      if (threadIdx.x % 32 == 0) means[set][warp][r] = mean;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < turn; ++r) {
+      if (first + r >= end || !has_columns) continue;
+      float mean = 0;
+      for (int i = 0; i < all_warps; ++i) mean += means[set][i][r];
+      const float scale = row.scale[r];
+      mean = mean / static_cast<float>(size.width) * scale * scale;
+      float out[N];
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+        out[i] = to_float(row.old[r].at[i]) +
+                 scale * (to_float(row.d[r].at[i]) * w[i] - to_float(row.v[r].at[i]) * mean);
+      store<N>(c.dx + row_place(first + r, size).x + column, out);
+    }
+  }
+  if (has_columns) store<N>(c.partial + blockIdx.x * size.width + column, sums);
 }
 
 // Rows of any width and alignment: each group of lanes sums its rows' part of dweight in its own row of
@@ -161,20 +232,19 @@ __global__ void wide_backward_kernel(T* dx, float* partial, const T* dy, const T
   }
 }
 
-template <class T>
-struct BackwardCall {
-  T* dx;
-  float* partial;
-  const T *dy, *x;
-  const float *rstd, *weight;
-  bool accumulate;
-};
-
-template <class T, int lanes, int K>
+template <class T, int lanes>
 void launch_backward(GpuStream stream, const BackwardCall<T>& c, const RmsNormSize& size) {
   const size_t shared = warps * static_cast<size_t>(size.width) * sizeof(float);
-  backward_kernel<T, full_pack<T>, lanes, K><<<grid(rmsnorm_partials(size)), threads, shared, stream>>>(
+  backward_kernel<T, full_pack<T>, lanes><<<grid(rmsnorm_partials(size)), threads, shared, stream>>>(
       c.dx, c.partial, c.dy, c.x, c.rstd, c.weight, c.accumulate, rows_per_block(size), size);
+}
+
+template <class T>
+void launch_block_backward(GpuStream stream, const BackwardCall<T>& c, const RmsNormSize& size) {
+  const int64_t packs_of_row = ceil_div(size.width, full_pack<T>);
+  block_backward_kernel<T, full_pack<T>, 2>
+      <<<grid(rmsnorm_partials(size)), static_cast<unsigned>(ceil_div(packs_of_row, 32) * 32), 0, stream>>>(
+          c, rows_per_block(size), size);
 }
 
 template <class T>
@@ -214,21 +284,19 @@ void rmsnorm_backward(GpuStream stream, T* dx, Wide<T>* dweight, const T* dy, co
   if (size.rows * size.inner == 0) return;
   const BackwardCall<T> call = {dx, partial, dy, x, rstd, weight, accumulate};
   const bool packed = packs<T>({dx, dy, x, weight}, {size.x_stride, size.y_stride, size.width});
-  const int64_t width = packed ? ceil_div(size.width, full_pack<T>) : 1024;  // in packs
-  if (width <= 4)
-    launch_backward<T, 4, 1>(stream, call, size);
-  else if (width <= 8)
-    launch_backward<T, 8, 1>(stream, call, size);
-  else if (width <= 16)
-    launch_backward<T, 16, 1>(stream, call, size);
-  else if (width <= 32)
-    launch_backward<T, 32, 1>(stream, call, size);
-  else if (width <= 64)
-    launch_backward<T, 32, 2>(stream, call, size);
-  else if (width <= 128)
-    launch_backward<T, 32, 4>(stream, call, size);
-  else
+  const int64_t width = ceil_div(size.width, full_pack<T>);  // in packs
+  if (!packed || width > block_row_threads)
     launch_wide_backward(stream, packed, call, size);
+  else if (width <= 4)
+    launch_backward<T, 4>(stream, call, size);
+  else if (width <= 8)
+    launch_backward<T, 8>(stream, call, size);
+  else if (width <= 16)
+    launch_backward<T, 16>(stream, call, size);
+  else if (width <= 32)
+    launch_backward<T, 32>(stream, call, size);
+  else
+    launch_block_backward(stream, call, size);
   check_launch("rmsnorm_backward");
   add_partials(stream, dweight, partial, rmsnorm_partials(size), size.width);
 }

@@ -32,22 +32,23 @@ __device__ __forceinline__ void running_sum(int32_t* shared) {
   }
 }
 
-// to[place(c)] += the sum over rows of partial[row][c]. Eight threads share a column: each takes every eighth
-// row, and their sums are added in order.
+// to[place(c)] += the sum over rows of partial[row][c]. `shares` threads share a column: each takes every
+// shares-th row, several loads at once, and their sums are added in order.
+inline constexpr int shares = 32;
 template <class Place>
 __global__ void add_partials_kernel(float* to, const float* partial, int64_t rows, int64_t columns,
                                     Place place) {
-  __shared__ float sums[8][32];
+  __shared__ float sums[shares][32];
   const int64_t c = blockIdx.x * int64_t{32} + threadIdx.x;
   float sum = 0;
   if (c < columns) {
-#pragma unroll 4
-    for (int64_t r = threadIdx.y; r < rows; r += 8) sum += partial[r * columns + c];
+#pragma unroll 8
+    for (int64_t r = threadIdx.y; r < rows; r += shares) sum += partial[r * columns + c];
   }
   sums[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || c >= columns) return;
-  for (int i = 1; i < 8; ++i) sum += sums[i][threadIdx.x];
+  for (int i = 1; i < shares; ++i) sum += sums[i][threadIdx.x];
   to[place(c)] += sum;
 }
 
@@ -58,8 +59,8 @@ struct SamePlace {
 template <class Place = SamePlace>
 void add_partials(cudaStream_t stream, float* to, const float* partial, int64_t rows, int64_t columns,
                   Place place = {}) {
-  add_partials_kernel<<<grid(ceil_div(columns, 32)), dim3(32, 8), 0, stream>>>(to, partial, rows, columns,
-                                                                               place);
+  add_partials_kernel<<<grid(ceil_div(columns, 32)), dim3(32, shares), 0, stream>>>(to, partial, rows,
+                                                                                    columns, place);
   check_launch("add_partials");
 }
 

@@ -75,12 +75,18 @@ inline bool parse(CLI::App& app, int argc, char** argv, const SharedOptions& opt
 // The processor that --device names: checked, and opened. auto is the first GPU where one can be used.
 class ChosenProcessor {
  public:
-  // precision: of what is to be computed, "fp32" or "bf16".
+  // precision: of what is to be computed, "fp32", "bf16" (on a GPU) or "fp64" (on the CPU).
   explicit ChosenProcessor(const SharedOptions& options, const std::string& precision = "fp32") {
     const std::string& device = options.device;
     const int index = gpu_index(device);  // checks the word
     const bool automatic = device == "auto";
     const std::string problem = device == "cpu" ? "" : gpu_problem();
+    if (precision == "fp64") {
+      if (device.starts_with("cuda"))
+        fail(ExitCode::usage,
+             "train.precision fp64 is computed on the CPU; give --device cpu, or fp32 or bf16 with a GPU");
+      return;
+    }
     if (precision == "bf16" && device == "cpu")
       fail(ExitCode::usage,
            "train.precision bf16 needs a GPU; give --set train.precision=fp32 with --device cpu");

@@ -260,12 +260,12 @@ float widen_bfloat(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
-template <class Widen>
-void widen_all(float* to, std::span<const std::byte> from, Widen widen) {
-  for (size_t i = 0; i < from.size() / 2; ++i) {
-    uint16_t bits;  // the data need not be aligned
-    std::memcpy(&bits, from.data() + 2 * i, 2);
-    to[i] = widen(bits);
+template <class From, class Convert>
+void convert_all(float* to, std::span<const std::byte> from, Convert convert) {
+  for (size_t i = 0; i < from.size() / sizeof(From); ++i) {
+    From value;  // the data need not be aligned
+    std::memcpy(&value, from.data() + sizeof(From) * i, sizeof(From));
+    to[i] = convert(value);
   }
 }
 
@@ -351,17 +351,19 @@ void SafetensorsFile::read_into(const std::string& name, const Tensor& to) const
   bool same_shape = found.shape.size() == static_cast<size_t>(to.rank());
   for (size_t i = 0; same_shape && i < found.shape.size(); ++i)
     same_shape = found.shape[i] == to.dim(static_cast<int>(i));
-  const bool half = found.dtype == "F16" || found.dtype == "BF16";
-  const bool same_type = found.dtype == file_dtype(to.dtype()) || (half && to.dtype() == DType::f32);
+  const bool converts = found.dtype == "F16" || found.dtype == "BF16" || found.dtype == "F64";
+  const bool same_type = found.dtype == file_dtype(to.dtype()) || (converts && to.dtype() == DType::f32);
   if (!same_shape || !same_type)
     fail(ExitCode::data, "{}: tensor {}: expected {} {}, found {} {}; the file belongs to another model",
          path_, in_quotes(name), file_dtype(to.dtype()), to.shape().str(), found.dtype, found.shape_text());
   const std::span<const std::byte> data = bytes(name);
   if (data.empty()) return;
   if (found.dtype == "F16")
-    widen_all(to.as<float>(), data, widen_half);
+    convert_all<uint16_t>(to.as<float>(), data, widen_half);
   else if (found.dtype == "BF16")
-    widen_all(to.as<float>(), data, widen_bfloat);
+    convert_all<uint16_t>(to.as<float>(), data, widen_bfloat);
+  else if (found.dtype == "F64" && to.dtype() == DType::f32)
+    convert_all<double>(to.as<float>(), data, [](double x) { return static_cast<float>(x); });
   else
     std::memcpy(to.data(), data.data(), data.size());
 }

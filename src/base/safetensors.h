@@ -42,7 +42,7 @@ class SafetensorsFile {
   std::span<const std::byte> bytes(const std::string& name) const;
 
   // Copies a tensor into memory of the caller: contiguous, of the same shape and type. F16 and BF16 are
-  // widened into f32. ExitCode::data with file, tensor, expected and found where they differ.
+  // widened, F64 rounded into f32. ExitCode::data with file, tensor, expected and found where they differ.
   void read_into(const std::string& name, const Tensor& to) const;
 
  private:

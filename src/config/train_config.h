@@ -36,8 +36,9 @@ struct TrainConfig {
     v.field("sequence", sequence, between(1, int64_t{1} << 31),
             "tokens per row; with a task, at least its longest");
     v.field("seed", seed, any_seed(), "seed of initialisation, data order and sampling");
-    v.field("precision", precision, one_of({"fp32", "bf16"}),
-            "storage of activations and products; bf16 needs a GPU");
+    v.field(
+        "precision", precision, one_of({"fp32", "bf16", "fp64"}),
+        "storage of activations and products; bf16 needs a GPU, fp64 (to check the others by) is of the CPU");
     v.field("clip", clip, nonnegative(), "largest gradient norm; 0 = no clipping");
     v.field("micro_batch", micro_batch, between(0, int64_t{1} << 31),
             "rows per forward pass, gradients accumulate over them; divides the rows; 0 = all rows at once");

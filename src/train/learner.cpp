@@ -6,6 +6,7 @@
 #include "base/bf16.h"
 #include "base/parallel.h"
 #include "ops/adamw.h"
+#include "ops/dispatch.h"
 #include "ops/global_norm.h"
 #include "train/answers.h"
 
@@ -75,6 +76,7 @@ int64_t scored_bound(const Batch& batch, int64_t rows) {
 }
 
 DType activation_dtype(const TrainConfig& train) {
+  if (train.precision == "fp64") return DType::f64;
   return train.precision == "bf16" ? DType::bf16 : DType::f32;
 }
 
@@ -246,7 +248,9 @@ void Learner::start(Batch& batch) {
           ids(batch.targets, batch.shape, 0, batch.shape.rows), starts_of(batch, 0, batch.shape.rows),
           1 / static_cast<double>(scored_), losses, -1);
   loss_sum_ = 0;
-  for (int64_t i = 0; i < losses.numel(); ++i) loss_sum_ += static_cast<double>(losses.as<float>()[i]);
+  dispatch_float(dtype, [&]<class T>() {
+    for (int64_t i = 0; i < losses.numel(); ++i) loss_sum_ += static_cast<double>(losses.as<T>()[i]);
+  });
 }
 
 double Learner::finish() {

@@ -118,6 +118,7 @@ TEST(KataTrainErrors, Arguments) {
   expect_error(w.train({"--device", "cuda:x"}), 2, {"cuda:x", "cuda[:N]"});
   expect_error(w.train({"--device", "cuda:99"}), 5, {"cuda:99"});
   expect_error(w.train({"--device", "cpu", "--set", "train.precision=bf16"}), 2, {"bf16", "fp32"});
+  expect_error(w.train({"--device", "cuda", "--set", "train.precision=fp64"}), 2, {"fp64", "--device cpu"});
   EXPECT_FALSE(w.exists("out"));
 }
 

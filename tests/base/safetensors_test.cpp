@@ -148,6 +148,13 @@ TEST_F(Safetensors, HalfPrecisionIsWidenedExactly) {
   open(text).read_into("b", Tensor(read.data(), DType::f32, {2}));
   EXPECT_EQ(read[0], 1.0f);
   EXPECT_EQ(read[1], -3.140625f);
+
+  const double doubles[] = {0.1, -1e300};
+  text = file_of(object(entry("d", "F64", "[2]", 0, 16)), 0) +
+         std::string(reinterpret_cast<const char*>(doubles), sizeof doubles);
+  open(text).read_into("d", Tensor(read.data(), DType::f32, {2}));
+  EXPECT_EQ(read[0], 0.1f);
+  EXPECT_TRUE(std::isinf(read[1]));
 }
 
 TEST_F(Safetensors, ReadingAnotherShapeOrTypeNamesBoth) {

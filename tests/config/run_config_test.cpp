@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
               "x.yaml:6:16: train.micro_batch: 64 does not divide the 32 rows of a step (batch_tokens / "
               "sequence)"},
         Value{"Precision", "  precision: fp16",
-              "x.yaml:6:14: train.precision: expected one of fp32, bf16, found 'fp16'"},
+              "x.yaml:6:14: train.precision: expected one of fp32, bf16, fp64, found 'fp16'"},
         Value{"FinalLr", "optimizer: {lr: 1e-5}",
               "x.yaml:6:12: optimizer.final_lr: 0.0001 is above the peak learning rate 1e-05"},
         Value{"FinalLrUnused", "optimizer: {lr: 1e-5, schedule: constant}", ""},
