@@ -1,5 +1,5 @@
 // Causal convolution along time and SiLU: a thread has a pack of channels and a run of tokens, whose last
-// inputs stay in registers.
+// inputs stay in registers. It loads several tokens at once, so that enough bytes are under way.
 //
 // Floor: memory. Forward reads x and writes y; backward reads dy and x and writes dx.
 #include "kernels/common/reduce.cuh"
@@ -25,6 +25,27 @@ __device__ __forceinline__ Run run_of(int64_t length, const ShortConvSize& size)
   const int64_t begin = i / packs % runs * length;
   const int64_t end = begin + length < size.time ? begin + length : size.time;
   return {i / packs / runs, i % packs * N, begin, end, i < packs * runs * size.batch};
+}
+
+// Tokens that a thread loads at once.
+template <int N>
+inline constexpr int ahead = N > 1 ? 4 : 1;
+
+// A pack of every of the tokens from t on; zeros from `end` on.
+template <class T, int N>
+struct Tokens {
+  Pack<T, N> at[ahead<N>];
+
+  __device__ Tokens(const T* x, const Run& run, int64_t t, int64_t end, const ShortConvSize& size) {
+    const T* p = x + (run.b * size.time + t) * size.channels + run.c;
+#pragma unroll
+    for (int u = 0; u < ahead<N>; ++u)
+      at[u] = t + u < end ? *reinterpret_cast<const Pack<T, N>*>(p + u * size.channels) : Pack<T, N>{};
+  }
+};
+
+__device__ __forceinline__ float fast_sigmoid(float z) {
+  return __fdividef(1, 1 + __expf(-z));
 }
 
 // x at token t of row b, which may lie in the window; zero before it.
@@ -62,13 +83,13 @@ struct Window {
 #pragma unroll
     for (int j = 1; j < taps; ++j) input_at<T, N>(x[j], in, run.b, t - taps + j, run.c, size);
   }
-  __device__ void advance(const ShortConvInput<T, Wide<T>>& in, const Run& run, int64_t t,
-                          const ShortConvSize& size) {
+  __device__ void advance(const Pack<T, N>& next) {
 #pragma unroll
     for (int j = 0; j + 1 < taps; ++j)
 #pragma unroll
       for (int i = 0; i < N; ++i) x[j][i] = x[j + 1][i];
-    input_at<T, N>(x[taps - 1], in, run.b, t, run.c, size);
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[taps - 1][i] = to_float(next.at[i]);
   }
   // Tap j of token t sees its input: it is not before the document.
   __device__ static bool sees(int j, int64_t t, int64_t start, bool documents) {
@@ -86,26 +107,33 @@ struct Window {
 };
 
 template <class T, int N, int taps>
-__global__ void forward_kernel(T* y, ShortConvInput<T, Wide<T>> in, ShortConvSize size) {
+__global__ void __launch_bounds__(threads, N > 1 ? 3 : 1)
+    forward_kernel(T* y, ShortConvInput<T, Wide<T>> in, ShortConvSize size) {
   const Run run = run_of<N>(forward_run, size);
   if (!run.any) return;
   Window<T, N, taps> window(in, run.c);
   window.begin(in, run, run.begin, size);
-  for (int64_t t = run.begin; t < run.end; ++t) {
-    window.advance(in, run, t, size);
-    float z[N];
-    window.convolve(z, t, in.starts.at(run.b, t), in.starts.given());
+  for (int64_t first = run.begin; first < run.end; first += ahead<N>) {
+    const Tokens<T, N> tokens(in.x, run, first, run.end, size);
 #pragma unroll
-    for (int i = 0; i < N; ++i) z[i] = z[i] / (1 + __expf(-z[i]));
-    store<N>(y + (run.b * size.time + t) * size.channels + run.c, z);
+    for (int u = 0; u < ahead<N>; ++u) {
+      const int64_t t = first + u;
+      if (t >= run.end) break;
+      window.advance(tokens.at[u]);
+      float z[N];
+      window.convolve(z, t, in.starts.at(run.b, t), in.starts.given());
+#pragma unroll
+      for (int i = 0; i < N; ++i) z[i] *= fast_sigmoid(z[i]);
+      store<N>(y + (run.b * size.time + t) * size.channels + run.c, z);
+    }
   }
 }
 
 // dx of token s needs dz of the taps - 1 tokens after it: the run is walked that much further, and dz
 // recomputed there. partial: [runs of the batch][taps (+ 1)][channels].
 template <class T, int N, int taps>
-__global__ void backward_kernel(T* dx, float* partial, const T* dy, ShortConvInput<T, Wide<T>> in,
-                                ShortConvSize size) {
+__global__ void __launch_bounds__(threads, N > 1 ? 3 : 1)
+    backward_kernel(T* dx, float* partial, const T* dy, ShortConvInput<T, Wide<T>> in, ShortConvSize size) {
   const Run run = run_of<N>(backward_run, size);
   if (!run.any) return;
   const bool documents = in.starts.given();
@@ -113,45 +141,52 @@ __global__ void backward_kernel(T* dx, float* partial, const T* dy, ShortConvInp
   window.begin(in, run, run.begin, size);
   float dw[taps][N] = {}, dbias[N] = {}, dz[taps][N] = {};  // dz[taps - 1]: of the token itself
   int64_t starts[taps] = {};
-  for (int64_t t = run.begin; t < run.end + taps - 1; ++t) {
+  const int64_t stop = run.end + taps - 1;
+  for (int64_t first = run.begin; first < stop; first += ahead<N>) {
+    const int64_t end = stop < size.time ? stop : size.time;
+    const Tokens<T, N> tokens(in.x, run, first, end, size), gradients(dy, run, first, end, size);
 #pragma unroll
-    for (int j = 0; j + 1 < taps; ++j) {
-      starts[j] = starts[j + 1];
+    for (int u = 0; u < ahead<N>; ++u) {
+      const int64_t t = first + u;
+      if (t >= stop) break;
 #pragma unroll
-      for (int i = 0; i < N; ++i) dz[j][i] = dz[j + 1][i];
-    }
+      for (int j = 0; j + 1 < taps; ++j) {
+        starts[j] = starts[j + 1];
 #pragma unroll
-    for (int i = 0; i < N; ++i) dz[taps - 1][i] = 0;
-    if (t < size.time) {
-      window.advance(in, run, t, size);
-      starts[taps - 1] = in.starts.at(run.b, t);
-      float z[N], d[N];
-      window.convolve(z, t, starts[taps - 1], documents);
-      load<N>(d, dy + (run.b * size.time + t) * size.channels + run.c);
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const float s = 1 / (1 + __expf(-z[i]));
-        dz[taps - 1][i] = d[i] * s * (1 + z[i] * (1 - s));
+        for (int i = 0; i < N; ++i) dz[j][i] = dz[j + 1][i];
       }
-      if (t < run.end) {
 #pragma unroll
-        for (int i = 0; i < N; ++i) dbias[i] += dz[taps - 1][i];
+      for (int i = 0; i < N; ++i) dz[taps - 1][i] = 0;
+      if (t < size.time) {
+        window.advance(tokens.at[u]);
+        starts[taps - 1] = in.starts.at(run.b, t);
+        float z[N];
+        window.convolve(z, t, starts[taps - 1], documents);
 #pragma unroll
-        for (int j = 0; j < taps; ++j)
-          if (window.sees(j, t, starts[taps - 1], documents))
+        for (int i = 0; i < N; ++i) {
+          const float s = fast_sigmoid(z[i]);
+          dz[taps - 1][i] = to_float(gradients.at[u].at[i]) * s * (1 + z[i] * (1 - s));
+        }
+        if (t < run.end) {
 #pragma unroll
-            for (int i = 0; i < N; ++i) dw[j][i] += dz[taps - 1][i] * window.x[j][i];
+          for (int i = 0; i < N; ++i) dbias[i] += dz[taps - 1][i];
+#pragma unroll
+          for (int j = 0; j < taps; ++j)
+            if (window.sees(j, t, starts[taps - 1], documents))
+#pragma unroll
+              for (int i = 0; i < N; ++i) dw[j][i] += dz[taps - 1][i] * window.x[j][i];
+        }
       }
+      const int64_t s = t - (taps - 1);  // its dz and those after it are all there
+      if (s < run.begin) continue;
+      float sum[N] = {};
+#pragma unroll
+      for (int j = 0; j < taps; ++j)  // token s + j meets x_s with tap taps - 1 - j
+        if (s + j < size.time && (!documents || starts[j] <= s))
+#pragma unroll
+          for (int i = 0; i < N; ++i) sum[i] += window.w[taps - 1 - j][i] * dz[j][i];
+      store<N>(dx + (run.b * size.time + s) * size.channels + run.c, sum);
     }
-    const int64_t s = t - (taps - 1);  // its dz and those after it are all there
-    if (s < run.begin) continue;
-    float sum[N] = {};
-#pragma unroll
-    for (int j = 0; j < taps; ++j)  // token s + j meets x_s with tap taps - 1 - j
-      if (s + j < size.time && (!documents || starts[j] <= s))
-#pragma unroll
-        for (int i = 0; i < N; ++i) sum[i] += window.w[taps - 1 - j][i] * dz[j][i];
-    store<N>(dx + (run.b * size.time + s) * size.channels + run.c, sum);
   }
   const int64_t rows = taps + (in.bias != nullptr), runs = (size.time + backward_run - 1) / backward_run;
   float* own = partial + (run.b * runs + run.begin / backward_run) * rows * size.channels + run.c;
@@ -193,7 +228,7 @@ __global__ void step_kernel(T* y, const T* x, T* window, const Wide<T>* weight, 
     own[j * size.channels] = j + 1 < past ? own[(j + 1) * size.channels] : x[i];
   }
   z += weight[c * size.taps + past] * to_float(x[i]);
-  y[i] = from_float<T>(z / (1 + __expf(-z)));
+  y[i] = from_float<T>(z * fast_sigmoid(z));
 }
 
 // One thread a channel of a row: later places are read before they are overwritten when the window moves in
