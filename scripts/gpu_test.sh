@@ -9,7 +9,8 @@
 #   ./scripts/gpu_test.sh train       a short run of the 340M model, another of the same bits, one resumed
 #   ./scripts/gpu_test.sh bench       katabench on the GPU, and the step beside PyTorch (bench_peers.py)
 #
-# FILTER=Pattern of GoogleTest chooses tests; RESULTS=DIR keeps the logs there (default build/gpu_test).
+# FILTER=Pattern of GoogleTest chooses tests; RESULTS=DIR keeps the logs there (default build/gpu_test);
+# LIMIT=440 is the most seconds of one shard of sanitize.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -40,12 +41,26 @@ tests() {
   return "$status"
 }
 
+# Three tools over the tests of ops (whole models and long sequences take too long under them), each in shards
+# that run at the same time.
 sanitize() {
-  local status=0 tool
+  local status=0 tool shard shards=5 name pids=()
   for tool in memcheck racecheck initcheck; do
-    compute-sanitizer --tool "$tool" --error-exitcode 9 --launch-timeout 60 "$bin/test_kernels" --gtest_brief=1 \
-      --gtest_filter="${FILTER:-*Sanitize*}" >"$results/$tool.log" 2>&1 || status=1
-    echo "$tool: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$results/$tool.log" | tail -n 1)"
+    for ((shard = 0; shard < shards; ++shard)); do
+      GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard OMP_NUM_THREADS=1 timeout "${LIMIT:-440}" \
+        compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/test_kernels" --gtest_brief=1 \
+        --gtest_filter="${FILTER:-*-CudaTraining*:*ManyPieces:*GroupsOfPairs}" >"$results/$tool.$shard.log" 2>&1 &
+      pids+=($!)
+    done
+  done
+  for tool in memcheck racecheck initcheck; do
+    for ((shard = 0; shard < shards; ++shard)); do
+      wait "${pids[0]}" || status=1
+      pids=("${pids[@]:1}")
+      name=$results/$tool.$shard.log
+      echo "$tool $((shard + 1))/$shards: $(grep -oE 'ERROR SUMMARY.*|RACECHECK SUMMARY.*' "$name" | tail -n 1 ||
+        echo 'not finished')$(sed -nE 's/^\[  PASSED  \] ([0-9]+ tests?).*/, \1 passed/p' "$name")"
+    done
   done
   return "$status"
 }

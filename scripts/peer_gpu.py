@@ -86,6 +86,44 @@ def attention_times(width=64, heads=16, tokens=32768):
     return rows
 
 
+def linear_attention_times(width=64, heads=16, tokens=32768):
+    """Milliseconds of flash-linear-attention's chunked ops, as attention_times; nothing where it is not installed."""
+    import torch
+    import torch.nn.functional as F
+    try:
+        from fla.ops.delta_rule import chunk_delta_rule
+        from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+        from fla.ops.linear_attn import chunk_linear_attn
+        from fla.ops.simple_gla import chunk_simple_gla
+    except ImportError as error:
+        print(f"bench_peers.py: note: without flash-linear-attention ({error})", file=sys.stderr)
+        return []
+    rows = []
+    for length in (2048, 8192, 32768):
+        shape = (max(1, tokens // length), length, heads, width)  # its layout: time before heads
+        q, k, v, d = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+        gate = torch.randn(shape[:3], device="cuda")
+        unit_q, unit_k = (F.normalize(x.float(), dim=-1).bfloat16() for x in (q, k))
+        inputs = {"q": unit_q, "k": unit_k, "v": v,
+                  "beta": gate.sigmoid().bfloat16(), "g": F.logsigmoid(gate + 4)}
+        for x in inputs.values():
+            x.requires_grad_()
+        for name, op, names in (("linear_attn", chunk_linear_attn, "qkv"), ("simple_gla", chunk_simple_gla, "qkvg"),
+                                ("delta_rule", chunk_delta_rule, ("q", "k", "v", "beta")),
+                                ("gated_delta_rule", chunk_gated_delta_rule, ("q", "k", "v", "g", "beta"))):
+            chosen = {x: inputs[x] for x in names}
+            options = {"normalize": False} if name == "linear_attn" else {}
+
+            def forward():
+                return op(**chosen, **options)[0]
+
+            def both():
+                forward().backward(d)
+            rows.append({"peer": f"fla {name}", "length": length, "forward_ms": device_ms(forward),
+                         "both_ms": device_ms(both)})
+    return rows
+
+
 def device_ms(body):
     import torch
     for _ in range(3):
@@ -139,7 +177,7 @@ def run(arguments):
             for mixer in OURS:
                 rounds.setdefault(f"lm340m_{mixer}", []).append(
                     our_step(arguments.build, mixer, shard, arguments.batch, arguments.steps, arguments.warmup, folder))
-    attention = ask("attention")
+    attention = ask("attention") + ask("linear_attention")
     peer = rounds["PyTorch softmax"][0]
     medians = {name: statistics.median([s for r in runs for s in r["seconds"]]) for name, runs in rounds.items()}
     tokens = arguments.batch * LENGTH
@@ -154,7 +192,7 @@ def run(arguments):
               f"{f'{mfu:.2f}' if mfu else '':>6}   {each}")
     print("  causal attention of 16 heads of 64, 32,768 tokens, ms:")
     for row in attention:
-        print(f"    {row['peer']:<16} T {row['length']:>6}  forward {row['forward_ms']:.3f}  "
+        print(f"    {row['peer']:<20} T {row['length']:>6}  forward {row['forward_ms']:.3f}  "
               f"forward and backward {row['both_ms']:.3f}")
     if arguments.json:
         Path(arguments.json).write_text(json.dumps({"rounds": rounds, "attention": attention}, indent=2) + "\n")
@@ -163,4 +201,5 @@ def run(arguments):
 
 if __name__ == "__main__":
     call, numbers = sys.argv[1], map(int, sys.argv[2:])
-    print(json.dumps({"step": peer_step, "attention": attention_times}[call](*numbers)))
+    calls = {"step": peer_step, "attention": attention_times, "linear_attention": linear_attention_times}
+    print(json.dumps(calls[call](*numbers)))

@@ -19,11 +19,14 @@ inline unsigned grid(int64_t blocks) {
   return static_cast<unsigned>(blocks);
 }
 
-// More than 48 KiB of shared memory must be asked for, once per kernel.
+// More than 48 KiB of shared memory must be asked for, once per kernel. A card that has less is refused.
 template <class Kernel>
 void allow_shared(Kernel kernel, size_t bytes) {
-  if (bytes > 48 * 1024)
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (bytes <= 48 * 1024) return;
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (error != cudaSuccess)
+    launch_failed("shared memory", cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
 }  // namespace kata::cuda

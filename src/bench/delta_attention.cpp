@@ -90,6 +90,13 @@ void bench_step(Bench& bench, const Problem& p) {
 }  // namespace
 
 void bench_delta_attention(Bench& bench) {
+  if (bench_target().gpu()) {  // the sizes that scripts/bench_peers.py --gpu times
+    for (const bool decays : {false, true})
+      for (const int64_t tokens : {2048, 8192, 32768})
+        bench_chunked(bench, {"identity", identity(64), 32768 / tokens, tokens, 16, 64, decays}, true);
+    bench_chunked(bench, {"psd M 1", psd(64, 1), 16, 2048, 16, 64}, true);
+    bench_chunked(bench, {"psd M 2", psd(64, 2), 16, 2048, 16, 64}, true);
+  }
   bench_chunked(bench, {"identity", identity(64), 8, 1024, 2, 64}, true);
   bench_chunked(bench, {"psd M 1", psd(64, 1), 8, 1024, 2, 64}, true);
   bench_chunked(bench, {"psd M 2", psd(64, 2), 8, 1024, 2, 64}, true);

@@ -21,7 +21,6 @@ void bench_map(Bench& bench, const std::string& name, const FeatureMap& map) {
 }  // namespace
 
 void bench_feature_map(Bench& bench) {
-  if (bench_target().gpu()) return;  // it has no CUDA form
   bench_map(bench, "psd M 1 d 64", {MapKind::psd, 64, 1});
   bench_map(bench, "psd M 4 d 64", {MapKind::psd, 64, 4});
   bench_map(bench, "psd_sum M 2 d 64", {MapKind::psd_sum, 64, 2});

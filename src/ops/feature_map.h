@@ -80,18 +80,38 @@ void feature_map_backward(T* dx, const T* df, const T* x, const FeatureMap& map,
 int64_t feature_map_scratch(const FeatureMap&);
 }  // namespace cpu
 
+namespace cuda {
+template <class T>
+void feature_map_forward(GpuStream stream, T* f, const T* x, const FeatureMap& map, int64_t rows,
+                         int64_t x_stride);
+template <class T>
+void feature_map_backward(GpuStream stream, T* dx, const T* df, const T* x, const FeatureMap& map,
+                          int64_t rows, int64_t x_stride);
+}  // namespace cuda
+
+// Scratch of the CPU; the GPU wants none.
+inline Tensor take_feature_map_scratch(Context& ctx, const FeatureMap& map, DType dtype) {
+  return by_device(
+      ctx, [&] { return ctx.arena.take("feature_map scratch", dtype, {cpu::feature_map_scratch(map)}); },
+      [] { return Tensor(); });
+}
+
 // f: [rows, n]; x: [rows, d], rows may be strided.
 inline void feature_map_forward(Context& ctx, const Tensor& f, const Tensor& x, const FeatureMap& map) {
   check("feature_map", map);
   require_shape("feature_map", "x", x, {x.dim(0), map.width}, x.dtype());
   require("feature_map", "f", f, {x.dim(0), map.features()}, x.dtype());
   Arena::Scope scope(ctx.arena);
-  const Tensor scratch = ctx.arena.take("feature_map scratch", x.dtype(), {cpu::feature_map_scratch(map)});
+  const Tensor scratch = take_feature_map_scratch(ctx, map, x.dtype());
   if (ctx.planning()) return;
-  KATA_CHECK(ctx.device == Device::cpu, "feature_map: no mixer writes features out on a GPU");
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::feature_map_forward<T>(f.as<T>(), x.as<T>(), map, x.dim(0), x.stride(0), scratch.as<T>());
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::feature_map_forward<T>(f.as<T>(), x.as<T>(), map, x.dim(0), x.stride(0), scratch.as<T>());
+      },
+      [&]<class T>() {
+        cuda::feature_map_forward<T>(ctx.stream(), f.as<T>(), x.as<T>(), map, x.dim(0), x.stride(0));
+      });
 }
 
 // dx = (laid out as x).
@@ -103,13 +123,18 @@ inline void feature_map_backward(Context& ctx, const Tensor& dx, const Tensor& d
   KATA_CHECK(dx.stride(0) == x.stride(0), "feature_map_backward: dx must be laid out as x");
   require("feature_map_backward", "df", df, {x.dim(0), map.features()}, x.dtype());
   Arena::Scope scope(ctx.arena);
-  const Tensor scratch = ctx.arena.take("feature_map scratch", x.dtype(), {cpu::feature_map_scratch(map)});
+  const Tensor scratch = take_feature_map_scratch(ctx, map, x.dtype());
   if (ctx.planning()) return;
-  KATA_CHECK(ctx.device == Device::cpu, "feature_map: no mixer writes features out on a GPU");
-  dispatch_float(x.dtype(), [&]<class T>() {
-    cpu::feature_map_backward<T>(dx.as<T>(), df.as<T>(), x.as<T>(), map, x.dim(0), x.stride(0),
-                                 scratch.as<T>());
-  });
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() {
+        cpu::feature_map_backward<T>(dx.as<T>(), df.as<T>(), x.as<T>(), map, x.dim(0), x.stride(0),
+                                     scratch.as<T>());
+      },
+      [&]<class T>() {
+        cuda::feature_map_backward<T>(ctx.stream(), dx.as<T>(), df.as<T>(), x.as<T>(), map, x.dim(0),
+                                      x.stride(0));
+      });
 }
 
 }  // namespace kata
