@@ -91,21 +91,9 @@ __global__ void __launch_bounds__(threads)
     for (int i = 0; i < N; ++i) d[i] = old[i] + scale * (d[i] - v[i] * mean);
     store<N>(dx + at.x + column, d);
   }
-  // Groups of one warp first, then the warps, each in a fixed order.
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-#pragma unroll
-    for (int step = lanes; step < 32; step *= 2) sums[i] += __shfl_xor_sync(0xFFFFFFFFu, sums[i], step);
-    if (static_cast<int>(threadIdx.x) % 32 < lanes && has_columns)
-      shared[warp * size.width + column + i] = sums[i];
-  }
-  __syncthreads();
-  for (int64_t c = threadIdx.x; c < size.width; c += threads) {
-    float sum = 0;
-    for (int g = 0; g < warps; ++g) sum += shared[g * size.width + c];
-    partial[blockIdx.x * size.width + c] = sum;
-  }
+  float* row = shared + static_cast<int>(threadIdx.x) / 32 * size.width;
+  warp_columns<lanes>(row, sums, column, size.width);
+  block_columns<warps>(partial + blockIdx.x * size.width, shared, size.width);
 }
 
 // The packs of one thread in `turn` rows from `first` on; zeros outside.

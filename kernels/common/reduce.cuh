@@ -19,6 +19,32 @@ __device__ __forceinline__ float lane_max(float x) {
   return x;
 }
 
+// Sums per column over a block whose groups of lanes hold them, lane by lane, in two steps: groups of one
+// warp first, then the warps, each in a fixed order. First row[column + i] = the sum of sums[i] over the
+// groups of this warp, row being the warp's own in shared memory; whole warps call it, with the lane's
+// column.
+template <int lanes, int N>
+__device__ __forceinline__ void warp_columns(float* row, const float (&sums)[N], int64_t column,
+                                             int64_t width) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    float sum = sums[i];
+#pragma unroll
+    for (int step = lanes; step < 32; step *= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+    if (static_cast<int>(threadIdx.x) % 32 < lanes && column < width) row[column + i] = sum;
+  }
+}
+// Then to[c] = the sum over warps of rows[warp][c]; rows: [warps][width] in shared memory.
+template <int warps>
+__device__ __forceinline__ void block_columns(float* to, const float* rows, int64_t width) {
+  __syncthreads();
+  for (int64_t c = threadIdx.x; c < width; c += 32 * warps) {
+    float sum = 0;
+    for (int w = 0; w < warps; ++w) sum += rows[w * width + c];
+    to[c] = sum;
+  }
+}
+
 // shared[i] becomes the sum of shared[0 .. i]; a block of `threads` threads, one a number.
 template <int threads>
 __device__ __forceinline__ void running_sum(int32_t* shared) {

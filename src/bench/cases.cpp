@@ -17,6 +17,7 @@ const std::vector<BenchCase>& bench_cases() {
       {"linear_attention", bench_linear_attention},
       {"matmul", bench_matmul},
       {"mixers", bench_mixers},
+      {"qk_norm_rope", bench_qk_norm_rope},
       {"rmsnorm", bench_rmsnorm},
       {"rope", bench_rope},
       {"short_conv", bench_short_conv},

@@ -18,6 +18,7 @@ void bench_l2norm(Bench& bench);
 void bench_linear_attention(Bench& bench);
 void bench_matmul(Bench& bench);
 void bench_mixers(Bench& bench);
+void bench_qk_norm_rope(Bench& bench);
 void bench_rmsnorm(Bench& bench);
 void bench_rope(Bench& bench);
 void bench_short_conv(Bench& bench);

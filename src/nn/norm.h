@@ -23,6 +23,9 @@ class Norm {
     rmsnorm_backward(ctx, dx, weight_.gradient, dy, x, rstd_, weight_.value, accumulate);
   }
 
+  // For an op that norms and does more; it keeps its own row scales.
+  Parameter& weight() const { return weight_; }
+
  private:
   Parameter& weight_;
   Tensor rstd_;

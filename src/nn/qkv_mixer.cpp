@@ -62,11 +62,20 @@ AttentionInputs QkvMixer::split(const Tensor& fused) const {
           fused.columns(k_end, width()).split_last(kv_heads_, head_dim_)};
 }
 
-// q and k into buffers of their own (the norm's backward reads its input); v stays a view.
+// q and k into buffers of their own (the norm's backward reads its input); v stays a view. Where rotate()
+// norms as well, it fills them.
 AttentionInputs QkvMixer::normalise(Context& ctx, const AttentionInputs& in) {
   if (qk_norm_ == QkNorm::none) return in;
   const int64_t rows = in.q.dim(0);
   AttentionInputs out = in;
+  if (norm_in_rotation()) {
+    const int64_t heads = heads_ + kv_heads_;
+    turned_rows_ = ctx.arena.take("normed q and k", dtype_, {rows, heads * head_dim_});
+    qk_rstd_ = ctx.arena.take("norm scales", wide(dtype_), {rows * heads});
+    out.q = turned_rows_.columns(0, hidden()).split_last(heads_, head_dim_);
+    out.k = turned_rows_.columns(hidden(), heads * head_dim_).split_last(kv_heads_, head_dim_);
+    return out;
+  }
   out.q = ctx.arena.take("normed q", dtype_, in.q.shape());
   out.k = ctx.arena.take("normed k", dtype_, in.k.shape());
   if (qk_norm_ == QkNorm::rms) {
@@ -112,6 +121,11 @@ void QkvMixer::take_rope_table(Context& ctx, int64_t rows, int64_t position) {
 
 void QkvMixer::rotate(Context& ctx, const AttentionInputs& in, const Sequence& sequence, bool inverse) const {
   if (!rope_) return;
+  if (norm_in_rotation()) {
+    qk_norm_rope_forward(ctx, queries_and_keys(turned_rows_, sequence), qk_rstd_,
+                         queries_and_keys(convolved_, sequence), norm_and_rotation(sequence), Norm::eps);
+    return;
+  }
   for (const Tensor& x : {in.q, in.k}) {
     const Tensor view = by_sequence(x, sequence);
     if (inverse)
@@ -119,6 +133,16 @@ void QkvMixer::rotate(Context& ctx, const AttentionInputs& in, const Sequence& s
     else
       rope_forward(ctx, view, rope_table_, *rope_, sequence.starts);
   }
+}
+
+QkNormRope QkvMixer::norm_and_rotation(const Sequence& sequence) const {
+  return {heads_, q_norm_->weight().value, k_norm_->weight().value, rope_table_, *rope_, sequence.starts};
+}
+
+// fused: rows that begin with q, then k.
+Tensor QkvMixer::queries_and_keys(const Tensor& fused, const Sequence& sequence) const {
+  const int64_t heads = heads_ + kv_heads_;
+  return by_sequence(fused.columns(0, heads * head_dim_).split_last(heads, head_dim_), sequence);
 }
 
 // Rows that each have a position of their own, position_of(row): they stand as the time of one sequence, so
@@ -220,8 +244,14 @@ void QkvMixer::backward(Context& ctx, const Tensor& dx, const Tensor& dy, const 
     unit_feature_backward(ctx, turned.q, gradients.q, turned_.q, q_scale_, *unit_map_);
     unit_feature_backward(ctx, turned.k, gradients.k, turned_.k, k_scale_, *unit_map_);
   }
-  rotate(ctx, turned, sequence, true);
-  normalise_backward(ctx, turned, split(convolved_));
+  if (norm_in_rotation()) {
+    const Tensor rows = queries_and_keys(dfused, sequence);
+    qk_norm_rope_backward(ctx, rows, q_norm_->weight().gradient, k_norm_->weight().gradient, rows,
+                          queries_and_keys(convolved_, sequence), qk_rstd_, norm_and_rotation(sequence));
+  } else {
+    rotate(ctx, turned, sequence, true);
+    normalise_backward(ctx, turned, split(convolved_));
+  }
   if (conv_) {
     const Tensor dprojected = ctx.arena.take("qkv gradient before convolution", dtype_, fused);
     short_conv_backward(ctx, dprojected.view(by_time), conv_->gradient, dfused.view(by_time),

@@ -15,7 +15,7 @@
 #include "nn/mixer.h"
 #include "nn/norm.h"
 #include "nn/token_gates.h"
-#include "ops/rope.h"
+#include "ops/qk_norm_rope.h"
 
 namespace kata {
 
@@ -47,6 +47,10 @@ class QkvMixer : public Mixer {
   AttentionInputs unit_rows(Context& ctx, const AttentionInputs& in) const;
   void take_rope_table(Context& ctx, int64_t rows, int64_t position);
   void rotate(Context& ctx, const AttentionInputs& in, const Sequence& sequence, bool inverse) const;
+  // Where q and k have a learned norm and positions, rotate() and its backward do both in one pass.
+  bool norm_in_rotation() const { return qk_norm_ == QkNorm::rms && rope_ && qk_norm_rope_takes(*rope_); }
+  QkNormRope norm_and_rotation(const Sequence& sequence) const;
+  Tensor queries_and_keys(const Tensor& fused, const Sequence& sequence) const;
   template <class PositionOf>
   void rotate_rows(Context& ctx, const AttentionInputs& in, PositionOf&& position_of);
   AttentionInputs take_gradients(Context& ctx, const AttentionInputs& turned) const;
@@ -75,6 +79,8 @@ class QkvMixer : public Mixer {
   AttentionInputs turned_;     // after norm and RoPE
   AttentionInputs ready_;      // what attention reads, with the gates
   Tensor q_rnorm_, k_rnorm_;   // l2 row scales
+  Tensor turned_rows_;         // q and k of turned_ side by side, where one pass made both
+  Tensor qk_rstd_;             // its row scales
   Tensor rope_table_;          // [positions, pairs, 2]
   Tensor read_, normed_read_;  // attention output [rows, heads, head_dim]; after the head norm
   Tensor gate_, gated_read_;   // gate projection [rows, heads * head_dim]; input of the output projection

@@ -3,44 +3,13 @@
 #include <cmath>
 
 #include "base/parallel.h"
+#include "ops/cpu/row_math.h"
 
 namespace kata::cpu {
 
 namespace {
 
 constexpr int64_t block_rows = 256;  // groups per unit; fixed, so that sums do not depend on the thread count
-
-template <class T>
-T sum_of_squares(const T* x, int64_t n) {
-  T sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t j = 0; j < n; ++j) sum += x[j] * x[j];
-  return sum;
-}
-
-// sum_j dy_j w_j x_j
-template <class T>
-T weighted_dot(const T* dy, const T* w, const T* x, int64_t n) {
-  T sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t j = 0; j < n; ++j) sum += dy[j] * w[j] * x[j];
-  return sum;
-}
-
-template <class T>
-void backward_row(T* dx, T* dweight, const T* dy, const T* x, T rstd, const T* w, bool accumulate,
-                  int64_t n) {
-  const T scale = rstd * rstd * rstd * weighted_dot(dy, w, x, n) / static_cast<T>(n);
-#pragma omp simd
-  for (int64_t j = 0; j < n; ++j) dweight[j] += dy[j] * x[j] * rstd;
-  if (accumulate) {
-#pragma omp simd
-    for (int64_t j = 0; j < n; ++j) dx[j] += rstd * dy[j] * w[j] - scale * x[j];
-  } else {
-#pragma omp simd
-    for (int64_t j = 0; j < n; ++j) dx[j] = rstd * dy[j] * w[j] - scale * x[j];
-  }
-}
 
 }  // namespace
 
@@ -73,7 +42,7 @@ void rmsnorm_backward(T* dx, T* dweight, const T* dy, const T* x, const T* rstd,
       const int64_t group = r / size.inner, inside = r % size.inner;
       const int64_t at_x = group * size.x_stride + inside * size.width;
       const int64_t at_y = group * size.y_stride + inside * size.width;
-      backward_row(dx + at_x, sum, dy + at_y, x + at_x, rstd[r], weight, accumulate, size.width);
+      rmsnorm_row_backward(dx + at_x, sum, dy + at_y, x + at_x, rstd[r], weight, accumulate, size.width);
     }
   });
   for (int64_t b = 0; b < rmsnorm_partials(size); ++b)

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/parallel.h"
+#include "ops/cpu/row_math.h"
 
 namespace kata::cpu {
 
@@ -12,22 +13,6 @@ constexpr int64_t block_elements = 16384;  // of x, per unit
 
 int64_t block_tokens(int64_t elements_per_token) {
   return ceil_div(block_elements, elements_per_token > 0 ? elements_per_token : 1);
-}
-
-// x: [pairs, 2] in place; turn: [pairs, 2] = (cos, sin).
-template <class T>
-void rotate_pairs(T* x, const T* turn, T direction, int64_t pairs) {
-#pragma omp simd
-  for (int64_t i = 0; i < pairs; ++i) {
-    const T c = turn[2 * i], s = direction * turn[2 * i + 1], a = x[2 * i], b = x[2 * i + 1];
-    x[2 * i] = a * c - b * s;
-    x[2 * i + 1] = a * s + b * c;
-  }
-}
-
-// Cold: kept out of the loop that it ends.
-[[noreturn, gnu::cold]] void outside_table(int64_t position, int64_t positions) {
-  KATA_CHECK(false, "position {} of a table of {}", position, positions);
 }
 
 }  // namespace
@@ -61,9 +46,10 @@ void rope_rotate(T* x, const T* table, int direction, const Starts& starts, cons
       if (position < 0 || position >= size.positions) outside_table(position, size.positions);
       T* token = x + b * size.batch_stride + t * size.token_stride;
       for (int64_t h = 0; h < size.heads; ++h)
-        for (int64_t g = 0; g < spec.groups; ++g)
-          rotate_pairs(token + h * size.head_stride + g * spec.group_width(), table + position * pairs * 2,
-                       static_cast<T>(direction), pairs);
+        for (int64_t g = 0; g < spec.groups; ++g) {
+          T* x_group = token + h * size.head_stride + g * spec.group_width();
+          rotate_pairs(x_group, x_group, table + position * pairs * 2, static_cast<T>(direction), pairs);
+        }
     }
   });
 }
