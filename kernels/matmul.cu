@@ -14,6 +14,12 @@ void matmul_forward(const Gpu& gpu, T* y, const T* x, const T* w, const T* resid
   product(gpu, p, x, w, residual, y);
 }
 
+void matmul_wide(const Gpu& gpu, float* y, const bf16* x, const bf16* w, const MatmulSize& size) {
+  const Product p = {size.m, size.n, size.k,        false,           true,      size.x_stride,
+                     size.k, 0,      size.y_stride, blas_type<bf16>, CUDA_R_32F};
+  product(gpu, p, x, w, nullptr, y);
+}
+
 template <class T>
 void matmul_backward_input(const Gpu& gpu, T* dx, const T* dy, const T* w, bool accumulate,
                            const MatmulSize& size) {

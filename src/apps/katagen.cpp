@@ -66,7 +66,8 @@ class StepTimer {
 
 ExitCode generate(const Options& options) {
   set_thread_count(options.threads > 0 ? static_cast<int>(options.threads) : 1);
-  InferenceModel loaded(options.checkpoint);
+  const ChosenProcessor processor(options.shared);
+  InferenceModel loaded(options.checkpoint, processor.get(), InferenceModel::Precision::as_trained);
   if (loaded.config().data.task)
     fail(ExitCode::usage, "{}: this model was trained on the task {}, it has no text to write; use kataeval",
          options.checkpoint, loaded.config().data.task->name);
@@ -79,7 +80,8 @@ ExitCode generate(const Options& options) {
   const int64_t document_token = loaded.config().data.document_token;
   const auto last = std::find(prompt.rbegin(), prompt.rend(), document_token);
   if (last != prompt.rend()) prompt.erase(prompt.begin(), last.base() - 1);
-  Generator generator(loaded.model(), static_cast<int64_t>(prompt.size()) + options.tokens);
+  Generator generator(loaded.model(), static_cast<int64_t>(prompt.size()) + options.tokens, 1,
+                      processor.get());
   logger().debug("state and scratch: {}", human_bytes(generator.memory()));
   Sampler sampler(options.sampling);
   StepTimer timer(options.timing);
@@ -126,7 +128,6 @@ int run(int argc, char** argv) {
   add_log_options(app, options.shared);
   app.footer(example);
   if (!parse(app, argc, argv, options.shared)) return 0;
-  require_cpu(options.shared, "katagen");
   return static_cast<int>(generate(options));
 }
 

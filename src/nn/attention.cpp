@@ -1,6 +1,5 @@
 #include "nn/attention.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "ops/delta_attention.h"
@@ -32,18 +31,17 @@ class SoftmaxAttention : public Attention {
   void prefill(Context& ctx, const Tensor& o, const AttentionInputs& in, const Sequence& sequence,
                MixerState& state) override {
     const int64_t position = sequence.position, length = position + sequence.time;
-    append(ctx, state.keys, in.k, position);
-    append(ctx, state.values, in.v, position);
+    softmax_attention_append(ctx, state.keys, in.k, position);
+    softmax_attention_append(ctx, state.values, in.v, position);
     softmax_attention_forward(ctx, o, take_lse(ctx, in), in.q, first_tokens(state.keys, length),
-                              first_tokens(state.values, length), scale_, cache_starts(ctx, sequence),
-                              position);
+                              first_tokens(state.values, length), scale_, sequence.starts, position);
   }
   void step(Context& ctx, const Tensor& o, const AttentionInputs& in, MixerState& state,
             const StepPlace& place) override {
-    const auto one_token = [](const Tensor& x) { return x.split_first(x.dim(0), 1); };
-    append(ctx, state.keys, one_token(in.k), place.position);
-    append(ctx, state.values, one_token(in.v), place.position);
-    softmax_attention_step(ctx, o, in.q, state.keys, state.values, place.position + 1, scale_, place.first);
+    softmax_attention_append(ctx, state.keys, in.k, place.position, place.last);
+    softmax_attention_append(ctx, state.values, in.v, place.position, place.last);
+    softmax_attention_step(ctx, o, in.q, state.keys, state.values, place.position + 1, scale_, place.first,
+                           place.last);
   }
   int64_t state_entries(int64_t length) const override {
     return length * heads_.kv_heads * (heads_.width + heads_.value_width);
@@ -56,41 +54,12 @@ class SoftmaxAttention : public Attention {
   static Tensor take_lse(Context& ctx, const AttentionInputs& in) {
     return ctx.arena.take("softmax log-sum-exp", wide(in.q.dtype()), {in.q.dim(0), in.q.dim(1), in.q.dim(2)});
   }
-  // cache[:, position ..] = x [B, T, Hkv, d]
-  static void append(Context& ctx, const Tensor& cache, const Tensor& x, int64_t position) {
-    KATA_CHECK(position + x.dim(1) <= cache.dim(1), "tokens {}..{} of a cache of {}", position,
-               position + x.dim(1), cache.dim(1));
-    if (ctx.planning()) return;
-    dispatch_float(cache.dtype(), [&]<class T>() {
-      const TokenHeads<T> to = token_heads<T>(cache);
-      const TokenHeads<const T> from = token_heads<const T>(x);
-      for (int64_t b = 0; b < x.dim(0); ++b)
-        for (int64_t t = 0; t < x.dim(1); ++t)
-          for (int64_t h = 0; h < x.dim(2); ++h)
-            std::copy_n(from.at(b, t, h), x.dim(3), to.at(b, position + t, h));
-    });
-  }
   static Tensor first_tokens(const Tensor& cache, int64_t length) {
     const int64_t row = cache.dim(2) * cache.dim(3);
     return cache.view({cache.dim(0), cache.dim(1) * row})
         .columns(0, length * row)
         .split_last(length, row)
         .split_last(cache.dim(2), cache.dim(3));
-  }
-  // The starts counted from the first token of the cache, for all of its tokens. Those before this call are
-  // no queries any more: theirs need only keep the contract.
-  static Tensor cache_starts(Context& ctx, const Sequence& sequence) {
-    if (!sequence.starts.defined()) return {};
-    const int64_t length = sequence.position + sequence.time;
-    const Tensor starts = ctx.arena.take("cache starts", DType::i32, {sequence.batch, length});
-    if (ctx.planning()) return starts;
-    for (int64_t b = 0; b < sequence.batch; ++b)
-      for (int64_t t = 0; t < length; ++t) {
-        const int64_t at = b * sequence.time + std::max<int64_t>(t - sequence.position, 0);
-        const int64_t start = sequence.position + sequence.starts.as<int32_t>()[at];
-        starts.as<int32_t>()[b * length + t] = static_cast<int32_t>(std::min(start, t));
-      }
-    return starts;
   }
 
   AttentionHeads heads_;

@@ -4,84 +4,113 @@
 
 namespace kata {
 
-namespace {
+Generator::Held Generator::take(const LanguageModel& model, Arena& arena, int64_t capacity, int64_t batch,
+                                const Processor& processor) {
+  return {model.take_state(arena, batch, capacity, processor),
+          arena.take("tokens", DType::i32, {batch * prefill_tokens}),
+          arena.take("logits", DType::f32, {batch, model.config().vocab})};
+}
 
-size_t plan_state(const LanguageModel& model, int64_t capacity, int64_t batch) {
+size_t Generator::plan_held(const LanguageModel& model, int64_t capacity, int64_t batch,
+                            const Processor& processor) {
   Arena plan;
-  model.take_state(plan, batch, capacity);
+  take(model, plan, capacity, batch, processor);
   return plan.peak();
 }
 
 // The largest of a step and of the last piece of the longest prompt, which sees the most cached tokens.
-size_t plan_scratch(LanguageModel& model, int64_t capacity, int64_t batch) {
+size_t Generator::plan_scratch(LanguageModel& model, int64_t capacity, int64_t batch,
+                               const Processor& processor) {
   Arena memory, scratch;
-  DecodeState state = model.take_state(memory, batch, capacity);
-  Context ctx{scratch};
-  const Tensor logits(nullptr, DType::f32, {batch, model.config().vocab});
-  model.step(ctx, logits, Tensor(nullptr, DType::i32, {batch}), state);
-  for (int64_t tokens = 1; tokens <= std::min(capacity, Generator::prefill_tokens); ++tokens) {
-    state.position = capacity - tokens;
-    model.prefill(ctx, logits, Tensor(nullptr, DType::i32, {batch, tokens}), state);
+  Held held = take(model, memory, capacity, batch, processor);
+  Context ctx{scratch, processor};
+  model.step(ctx, held.logits, held.tokens.rows(0, batch), held.state);
+  for (int64_t time = 1; time <= std::min(capacity, prefill_tokens); ++time) {
+    held.state.position = capacity - time;
+    model.prefill(ctx, held.logits, held.tokens.rows(0, batch * time).view({batch, time}), held.state);
   }
   return scratch.peak();
 }
 
-}  // namespace
-
-Generator::Generator(LanguageModel& model, int64_t capacity, int64_t batch)
+Generator::Generator(LanguageModel& model, int64_t capacity, int64_t batch, const Processor& processor)
     : model_(model),
-      memory_(plan_state(model, capacity, batch)),
-      scratch_(plan_scratch(model, capacity, batch)),
-      state_(model.take_state(memory_, batch, capacity)),
-      logits_(static_cast<size_t>(batch * model.config().vocab)) {}
+      processor_(processor),
+      memory_(plan_held(model, capacity, batch, processor), processor.memory()),
+      scratch_(plan_scratch(model, capacity, batch, processor), processor.memory()),
+      held_(take(model, memory_, capacity, batch, processor)) {
+  if (on_gpu()) host_logits_ = pinned_memory(held_.logits.bytes());
+}
+
+Tensor Generator::send_ids(int64_t time) {
+  for (const int32_t id : ids_)
+    KATA_CHECK(id >= 0 && id < model_.config().vocab, "token {} of {}", id, model_.config().vocab);
+  const Tensor to = held_.tokens.rows(0, held_.state.batch * time);
+  if (on_gpu())
+    processor_.gpu->upload(to.data(), ids_.data(), to.bytes());
+  else
+    std::copy(ids_.begin(), ids_.end(), to.as<int32_t>());
+  return to.view({held_.state.batch, time});
+}
+
+const float* Generator::results() {
+  if (!on_gpu()) return held_.logits.as<float>();
+  processor_.gpu->download(host_logits_.get(), held_.logits.data(), held_.logits.bytes());
+  processor_.gpu->synchronise();
+  return static_cast<const float*>(host_logits_.get());
+}
 
 const float* Generator::start(const std::vector<std::vector<int32_t>>& prompts) {
-  KATA_CHECK(static_cast<int64_t>(prompts.size()) == state_.batch && state_.position == 0,
-             "{} prompts for {} rows at position {}", prompts.size(), state_.batch, state_.position);
+  DecodeState& state = held_.state;
+  KATA_CHECK(static_cast<int64_t>(prompts.size()) == state.batch && state.position == 0,
+             "{} prompts for {} rows at position {}", prompts.size(), state.batch, state.position);
   size_t longest = 0;
   for (const auto& prompt : prompts) {
     KATA_CHECK(!prompt.empty(), "an empty prompt");
     longest = std::max(longest, prompt.size());
   }
-  KATA_CHECK(static_cast<int64_t>(longest) <= state_.capacity, "a prompt of {} tokens, capacity {}", longest,
-             state_.capacity);
+  KATA_CHECK(static_cast<int64_t>(longest) <= state.capacity, "a prompt of {} tokens, capacity {}", longest,
+             state.capacity);
   // Rows end together; what stands before the shorter ones is not seen by them.
-  for (size_t b = 0; b < prompts.size(); ++b)
-    state_.first.as<int32_t>()[b] = static_cast<int32_t>(longest - prompts[b].size());
-  Context ctx{scratch_};
-  const Tensor logits(logits_.data(), DType::f32, {state_.batch, model_.config().vocab});
-  std::vector<int32_t> piece;
+  std::vector<int32_t> first;
+  for (const auto& prompt : prompts) first.push_back(static_cast<int32_t>(longest - prompt.size()));
+  set_first(state, std::move(first));
+  Context ctx{scratch_, processor_};
   for (size_t begin = 0; begin < longest; begin += prefill_tokens) {
     const size_t end = std::min(longest, begin + prefill_tokens);
-    piece.clear();
+    if (on_gpu()) processor_.gpu->synchronise();  // the ids of the piece before have been read
+    ids_.clear();
     for (const auto& prompt : prompts)
       for (size_t t = begin; t < end; ++t)
-        piece.push_back(t + prompt.size() < longest ? 0 : prompt[t + prompt.size() - longest]);
-    for (const int32_t token : piece)
-      KATA_CHECK(token >= 0 && token < model_.config().vocab, "token {} of {}", token, model_.config().vocab);
-    model_.prefill(ctx, logits,
-                   Tensor(piece.data(), DType::i32, {state_.batch, static_cast<int64_t>(end - begin)}),
-                   state_);
+        ids_.push_back(t + prompt.size() < longest ? 0 : prompt[t + prompt.size() - longest]);
+    model_.prefill(ctx, held_.logits, send_ids(static_cast<int64_t>(end - begin)), state);
   }
-  return logits_.data();
+  return results();
 }
 
 void Generator::reset() {
-  clear(state_);
+  clear(held_.state);
 }
 
 const float* Generator::feed(const std::vector<int32_t>& tokens) {
-  KATA_CHECK(static_cast<int64_t>(tokens.size()) == state_.batch, "{} tokens for {} rows", tokens.size(),
-             state_.batch);
-  KATA_CHECK(state_.position < state_.capacity, "token {} of a capacity of {}", state_.position + 1,
-             state_.capacity);
-  std::vector<int32_t> ids = tokens;
-  for (const int32_t token : ids)
-    KATA_CHECK(token >= 0 && token < model_.config().vocab, "token {} of {}", token, model_.config().vocab);
-  Context ctx{scratch_};
-  model_.step(ctx, Tensor(logits_.data(), DType::f32, {state_.batch, model_.config().vocab}),
-              Tensor(ids.data(), DType::i32, {state_.batch}), state_);
-  return logits_.data();
+  DecodeState& state = held_.state;
+  KATA_CHECK(static_cast<int64_t>(tokens.size()) == state.batch, "{} tokens for {} rows", tokens.size(),
+             state.batch);
+  KATA_CHECK(state.position < state.capacity, "token {} of a capacity of {}", state.position + 1,
+             state.capacity);
+  ids_ = tokens;
+  const Tensor ids = send_ids(1).view({state.batch});
+  Context ctx{scratch_, processor_};
+  model_.send_places(ctx, state);
+  const auto step = [&] { model_.step_at_places(ctx, held_.logits, ids, state); };
+  if (!on_gpu() || !stepped_) {  // the driver loads kernels at their first launch, which a recording must not
+    step();
+    stepped_ = true;
+  } else {
+    if (!step_) step_ = std::make_unique<GpuGraph>(*processor_.gpu, step);
+    step_->launch();
+  }
+  ++state.position;
+  return results();
 }
 
 }  // namespace kata

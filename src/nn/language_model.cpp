@@ -86,48 +86,83 @@ void LanguageModel::evaluate(Context& ctx, const Tensor& losses, const Tensor& p
   cross_entropy_forward(ctx, losses, predictions, y, classifier(), targets.view(tokens));
 }
 
-void clear(DecodeState& state) {
-  state.position = 0;
-  std::vector<Tensor> all{state.first};
-  for (const MixerState& layer : state.layers)
-    all.insert(all.end(), {layer.window, layer.memory, layer.keys, layer.values});
-  for (const Tensor& t : all)
-    if (t.defined() && t.data() != nullptr) std::memset(t.data(), 0, t.bytes());
+namespace {
+
+// From host memory to the memory of the processor; on a GPU `from` must stay until the queued copy is done.
+void send(const Processor& processor, const Tensor& to, const void* from) {
+  if (processor.device == Device::cuda)
+    processor.gpu->upload(to.data(), from, to.bytes());
+  else
+    std::memcpy(to.data(), from, to.bytes());
 }
 
-DecodeState LanguageModel::take_state(Arena& arena, int64_t batch, int64_t capacity) const {
+// Where the tokens of a piece stand in rows of different lengths.
+struct PiecePlaces {
+  Tensor starts, positions;  // as in Sequence
+};
+
+// What stands before a sequence is a document of its own. Undefined where all rows begin at token 0.
+PiecePlaces take_places(Context& ctx, const DecodeState& state, int64_t time) {
+  const PiecePlaces places = {ctx.arena.take("document starts", DType::i32, {state.batch, time}),
+                              ctx.arena.take("positions", DType::i64, {state.batch * time})};
+  if (ctx.planning()) return places;
+  const auto is_zero = [](int32_t first) { return first == 0; };
+  if (std::all_of(state.first.begin(), state.first.end(), is_zero)) return {};
+  std::vector<int32_t> starts;
+  std::vector<int64_t> positions;
+  for (const int32_t first : state.first)
+    for (int64_t t = 0; t < time; ++t) {
+      const int64_t start = (state.position + t >= first ? first : 0) - state.position;
+      starts.push_back(static_cast<int32_t>(start));
+      positions.push_back(t - start);
+    }
+  send(state.processor, places.starts, starts.data());
+  send(state.processor, places.positions, positions.data());
+  if (ctx.device == Device::cuda) ctx.gpu->synchronise();  // before the vectors go
+  return places;
+}
+
+}  // namespace
+
+void clear(DecodeState& state) {
+  state.position = 0;
+  state.first.assign(static_cast<size_t>(state.batch), 0);
+  std::vector<Tensor> all{state.first_there};
+  for (const MixerState& layer : state.layers)
+    all.insert(all.end(), {layer.window, layer.memory, layer.keys, layer.values});
+  for (const Tensor& t : all) {
+    if (!t.defined() || t.data() == nullptr) continue;
+    if (state.processor.device == Device::cuda)
+      state.processor.gpu->zero(t.data(), t.bytes());
+    else
+      std::memset(t.data(), 0, t.bytes());
+  }
+}
+
+void set_first(DecodeState& state, std::vector<int32_t> first) {
+  KATA_CHECK(state.position == 0 && static_cast<int64_t>(first.size()) == state.batch,
+             "{} rows of {} at position {}", first.size(), state.batch, state.position);
+  state.first = std::move(first);
+  send(state.processor, state.first_there, state.first.data());
+}
+
+DecodeState LanguageModel::take_state(Arena& arena, int64_t batch, int64_t capacity,
+                                      const Processor& processor) const {
   DecodeState state;
+  state.processor = processor;
   state.batch = batch;
   state.capacity = capacity;
-  state.first = arena.take("first tokens", DType::i32, {batch});
+  state.first_there = arena.take("first tokens", DType::i32, {batch});
+  state.places_there = arena.take("places", DType::i64, {batch + 1});
   for (const auto& block : blocks_) state.layers.push_back(block->take_state(arena, batch, capacity));
   clear(state);
   return state;
 }
 
-namespace {
-
-// Where rows of different lengths begin, counted from the first of `time` more tokens: what stands before a
-// sequence is a document of its own. Undefined where all rows begin at token 0.
-Tensor take_starts(Context& ctx, const DecodeState& state, int64_t time) {
-  const bool planning = ctx.planning();
-  const int32_t* first = planning ? nullptr : state.first.as<int32_t>();
-  const Tensor starts = ctx.arena.take("document starts", DType::i32, {state.batch, time});
-  if (planning) return starts;
-  if (std::all_of(first, first + state.batch, [](int32_t at) { return at == 0; })) return {};
-  for (int64_t b = 0; b < state.batch; ++b)
-    for (int64_t t = 0; t < time; ++t) {
-      const bool inside = state.position + t >= first[b];
-      starts.as<int32_t>()[b * time + t] = static_cast<int32_t>((inside ? first[b] : 0) - state.position);
-    }
-  return starts;
-}
-
-}  // namespace
-
 void LanguageModel::prefill(Context& ctx, const Tensor& logits, const Tensor& tokens, DecodeState& state) {
   Arena::Scope scope(ctx.arena);
-  const Sequence sequence{state.batch, tokens.dim(1), take_starts(ctx, state, tokens.dim(1)), state.position};
+  const PiecePlaces places = take_places(ctx, state, tokens.dim(1));
+  const Sequence sequence{state.batch, tokens.dim(1), places.starts, state.position, places.positions};
   const Shape hidden{sequence.tokens(), config_.hidden};
   Tensor x = ctx.arena.take("residual stream", dtype_, hidden);
   Tensor y = ctx.arena.take("residual stream", dtype_, hidden);
@@ -141,23 +176,40 @@ void LanguageModel::prefill(Context& ctx, const Tensor& logits, const Tensor& to
                           .columns((sequence.time - 1) * config_.hidden, sequence.time * config_.hidden);
   const Tensor normed = ctx.arena.take("final normed", dtype_, {state.batch, config_.hidden});
   norm_.forward(ctx, normed, last);
-  matmul_forward(ctx, logits, normed, classifier());
+  matmul_wide(ctx, logits, normed, classifier());
   state.position += sequence.time;
 }
 
 void LanguageModel::step(Context& ctx, const Tensor& logits, const Tensor& tokens, DecodeState& state) {
+  send_places(ctx, state);
+  step_at_places(ctx, logits, tokens, state);
+  ++state.position;
+}
+
+void LanguageModel::send_places(Context& ctx, DecodeState& state) const {
+  if (ctx.planning()) return;
+  state.places.clear();
+  for (const int32_t first : state.first) state.places.push_back(state.position - first);
+  state.places.push_back(state.position);
+  send(state.processor, state.places_there, state.places.data());
+}
+
+void LanguageModel::step_at_places(Context& ctx, const Tensor& logits, const Tensor& tokens,
+                                   DecodeState& state) {
   Arena::Scope scope(ctx.arena);
+  const StepPlace place{
+      state.position, state.first_there, state.places_there.rows(0, state.batch),
+      ctx.device == Device::cuda ? state.places_there.rows(state.batch, state.batch + 1) : Tensor()};
   const Shape hidden{state.batch, config_.hidden};
   Tensor x = ctx.arena.take("residual stream", dtype_, hidden);
   Tensor y = ctx.arena.take("residual stream", dtype_, hidden);
   embedding_forward(ctx, x, embedding_.value, tokens);
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    blocks_[i]->step(ctx, y, x, state.layers[i], {state.position, state.first});
+    blocks_[i]->step(ctx, y, x, state.layers[i], place);
     std::swap(x, y);
   }
   norm_.forward(ctx, y, x);
-  matmul_forward(ctx, logits, y, classifier());
-  ++state.position;
+  matmul_wide(ctx, logits, y, classifier());
 }
 
 int64_t LanguageModel::state_entries(int64_t length) const {

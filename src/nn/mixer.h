@@ -18,6 +18,7 @@ struct Sequence {
   int64_t batch = 0, time = 0;
   Tensor starts = {};    // int32 [batch, time]: where documents begin (ops/documents.h); undefined: one a row
   int64_t position = 0;  // prefill: of the first token, counted in tokens that the state has seen
+  Tensor positions = {};  // prefill with starts: int64 [batch * time], of each token in its document
 
   int64_t tokens() const { return batch * time; }
 };
@@ -29,10 +30,12 @@ struct MixerState {
   Tensor keys, values;  // softmax: [batch, capacity, kv_heads, head_dim]
 };
 
-// Where the next token of each row stands.
+// Where the next token of each row stands. The tensors lie where the model computes.
 struct StepPlace {
   int64_t position = 0;  // tokens that the state has seen
-  Tensor first;          // int32 [batch]: of these, the ones before the row's sequence; undefined: none
+  Tensor first;          // int32 [batch]: of these, the ones before the row's sequence
+  Tensor positions;      // int64 [batch]: of the token in the row's sequence
+  Tensor last;           // on a GPU, int64 [1]: the position again, for kernels that a recorded step holds
 };
 
 class Mixer {

@@ -145,14 +145,11 @@ Tensor QkvMixer::queries_and_keys(const Tensor& fused, const Sequence& sequence)
   return by_sequence(fused.columns(0, heads * head_dim_).split_last(heads, head_dim_), sequence);
 }
 
-// Rows that each have a position of their own, position_of(row): they stand as the time of one sequence, so
-// that the table is no longer than they are, however far on the positions are.
-template <class PositionOf>
-void QkvMixer::rotate_rows(Context& ctx, const AttentionInputs& in, PositionOf&& position_of) {
+// Rows that each have a position of their own: they stand as the time of one sequence, so that the table is
+// no longer than they are, however far on the positions are.
+void QkvMixer::rotate_rows(Context& ctx, const AttentionInputs& in, const Tensor& positions) {
   if (!rope_) return;
   const int64_t rows = in.q.dim(0);
-  const Tensor positions = ctx.arena.take("positions", DType::i64, {rows});
-  for (int64_t r = 0; !ctx.planning() && r < rows; ++r) positions.as<int64_t>()[r] = position_of(r);
   rope_table_ = ctx.arena.take("rope table", wide(dtype_), {rows, rope_->rotated / 2, 2});
   rope_table(ctx, rope_table_, positions, *rope_);
   rotate(ctx, in, {1, rows}, false);
@@ -282,8 +279,7 @@ void QkvMixer::prefill(Context& ctx, const Tensor& y, const Tensor& x, const Ten
       },
       [&](const AttentionInputs& heads) {
         if (sequence.starts.defined()) {
-          rotate_rows(ctx, heads,
-                      [&](int64_t r) { return r % sequence.time - sequence.starts.as<int32_t>()[r]; });
+          rotate_rows(ctx, heads, sequence.positions);
         } else {
           take_rope_table(ctx, sequence.time, sequence.position);
           rotate(ctx, heads, sequence, false);
@@ -299,11 +295,7 @@ void QkvMixer::step(Context& ctx, const Tensor& y, const Tensor& x, const Tensor
   pass(
       ctx, y, x, residual,
       [&](const Tensor& out, const Tensor& in) { short_conv_step(ctx, out, in, state.window, conv_->value); },
-      [&](const AttentionInputs& heads) {
-        rotate_rows(ctx, heads, [&](int64_t b) {
-          return place.position - (place.first.defined() ? place.first.as<int32_t>()[b] : 0);
-        });
-      },
+      [&](const AttentionInputs& heads) { rotate_rows(ctx, heads, place.positions); },
       [&](const Tensor& o, const AttentionInputs& in) { attention_->step(ctx, o, in, state, place); });
 }
 

@@ -51,8 +51,7 @@ class QkvMixer : public Mixer {
   bool norm_in_rotation() const { return qk_norm_ == QkNorm::rms && rope_ && qk_norm_rope_takes(*rope_); }
   QkNormRope norm_and_rotation(const Sequence& sequence) const;
   Tensor queries_and_keys(const Tensor& fused, const Sequence& sequence) const;
-  template <class PositionOf>
-  void rotate_rows(Context& ctx, const AttentionInputs& in, PositionOf&& position_of);
+  void rotate_rows(Context& ctx, const AttentionInputs& in, const Tensor& positions);
   AttentionInputs take_gradients(Context& ctx, const AttentionInputs& turned) const;
   // The layer from x to y; convolve(out, in), turn(q and k) and attend(o, in) differ between training and
   // inference.

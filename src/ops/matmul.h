@@ -40,6 +40,7 @@ namespace cuda {
 template <class T>
 void matmul_forward(const Gpu& gpu, T* y, const T* x, const T* w, const T* residual, int64_t residual_stride,
                     const MatmulSize& size);
+void matmul_wide(const Gpu& gpu, float* y, const bf16* x, const bf16* w, const MatmulSize& size);
 template <class T>
 void matmul_backward_input(const Gpu& gpu, T* dx, const T* dy, const T* w, bool accumulate,
                            const MatmulSize& size);
@@ -81,6 +82,18 @@ inline void matmul_forward(Context& ctx, const Tensor& y, const Tensor& x, const
         cuda::matmul_forward<T>(*ctx.gpu, y.as<T>(), x.as<T>(), w.as<T>(), data_or_null<T>(residual),
                                 residual_stride, size);
       });
+}
+
+// y Wide: for results that are read as they are, such as logits.
+inline void matmul_wide(Context& ctx, const Tensor& y, const Tensor& x, const Tensor& w) {
+  if (y.dtype() == x.dtype()) return matmul_forward(ctx, y, x, w);
+  const Shape out{x.dim(0), w.dim(0)};
+  require("matmul_wide", "y", y, out, wide(x.dtype()));
+  const MatmulSize size = matmul_size("matmul_wide", Tensor(nullptr, x.dtype(), out), x, w, x.dtype());
+  if (ctx.planning()) return;
+  by_device(
+      ctx, [&] { KATA_CHECK(false, "matmul_wide: {} on the CPU", name_of(x.dtype())); },
+      [&] { cuda::matmul_wide(*ctx.gpu, y.as<float>(), x.as<bf16>(), w.as<bf16>(), size); });
 }
 
 // dx: [m, k] = or, with accumulate, +=; dy: [m, n]; w: [n, k].

@@ -24,7 +24,7 @@ struct SoftmaxForward {
   Wide<T>* lse;
   TokenHeads<const T> q, k, v;
   Wide<T>* scratch;
-  Starts starts;            // [batch, first_query + tokens]
+  Starts starts;            // [batch, tokens], counted from the token of query 0
   int64_t first_query = 0;  // the token that query 0 is; k and v start at token 0
 };
 
@@ -43,6 +43,16 @@ struct SoftmaxStep {
   TokenHeads<const T> q, k, v;  // k and v: the caches
   Wide<T>* scratch;
   const int32_t* first = nullptr;  // [batch], the first cached token that a row sees; null: 0
+  const int64_t* last = nullptr;   // on a GPU, [1]: the last one, instead of size.tokens - 1
+};
+
+// cache[:, position ..] = x
+template <class T>
+struct SoftmaxAppend {
+  TokenHeads<T> cache;
+  TokenHeads<const T> x;
+  int64_t position = 0;
+  const int64_t* place = nullptr;  // on a GPU, [1]: instead of position
 };
 
 namespace cpu {
@@ -59,6 +69,9 @@ int64_t softmax_attention_backward_scratch(const AttentionSize&);
 template <class T>
 void softmax_attention_step(const SoftmaxStep<T>&, T scale, const AttentionSize&);
 int64_t softmax_attention_step_scratch(const AttentionSize&);
+// Of x: kv_heads and width of the keys, or of the values.
+template <class T>
+void softmax_attention_append(const SoftmaxAppend<T>&, const AttentionSize&);
 
 }  // namespace cpu
 
@@ -72,6 +85,8 @@ void softmax_attention_backward(GpuStream stream, const SoftmaxBackward<T>&, flo
 int64_t softmax_attention_backward_scratch(const AttentionSize&);
 template <class T>
 void softmax_attention_step(GpuStream stream, const SoftmaxStep<T>&, float scale, const AttentionSize&);
+template <class T>
+void softmax_attention_append(GpuStream stream, const SoftmaxAppend<T>&, const AttentionSize&);
 }  // namespace cuda
 
 // Sizes of a call whose q and o hold the last tokens of k and v, from first_query on.
@@ -93,15 +108,15 @@ inline AttentionSize softmax_size(const char* op, const Tensor& q, const Tensor&
 }
 
 // Optional: starts [B,T]. Prefill over a cache: k and v hold T tokens (views of the caches up to the last
-// one), q and o [B,T - first_query,..] the last of them; lse [B,T - first_query,Hq]; starts still [B,T], so a
-// document may begin anywhere in the cache.
+// one), q and o [B,T - first_query,..] the last of them; lse [B,T - first_query,Hq] and starts
+// [B,T - first_query], which count from token first_query and are negative where a document begins before it.
 inline void softmax_attention_forward(Context& ctx, const Tensor& o, const Tensor& lse, const Tensor& q,
                                       const Tensor& k, const Tensor& v, double scale,
                                       const Tensor& starts = {}, int64_t first_query = 0) {
   const char* op = "softmax_attention";
   const AttentionSize size = softmax_size(op, q, k, v, o, first_query);
   require(op, "lse", lse, {size.batch, size.tokens, size.heads}, wide(q.dtype()));
-  require_starts(op, starts, size.batch, k.dim(1));
+  require_starts(op, starts, size.batch, size.tokens);
   Arena::Scope scope(ctx.arena);
   const int64_t elements = by_device(
       ctx, [&] { return cpu::softmax_attention_forward_scratch(size); }, [&] { return int64_t{0}; });
@@ -159,12 +174,44 @@ inline void softmax_attention_backward(Context& ctx, const Tensor& dq, const Ten
       });
 }
 
+// A place in a cache that is read where it lies, in the memory of a GPU.
+inline void require_place(const Context& ctx, const char* op, const Tensor& place) {
+  if (!place.defined()) return;
+  KATA_CHECK(ctx.device == Device::cuda, "{}: a place in device memory on the CPU", op);
+  require(op, "place", place, {1}, DType::i64);
+}
+
+// cache [B,capacity,Hkv,d] = x [B,T,Hkv,d], or [B,Hkv,d] of one token, from token `position` on; place, int64
+// [1] in the memory of a GPU, counts instead of it.
+inline void softmax_attention_append(Context& ctx, const Tensor& cache, const Tensor& x, int64_t position,
+                                     const Tensor& place = {}) {
+  const char* op = "softmax_attention_append";
+  const AttentionSize size = attention_size(op, x, x, x, x);
+  KATA_CHECK(position >= 0 && cache.rank() == 4 && position + size.tokens <= cache.dim(1),
+             "{}: tokens {}..{} of a cache {}", op, position, position + size.tokens, cache.shape().str());
+  require_shape(op, "cache", cache, {size.batch, cache.dim(1), size.kv_heads, size.width}, x.dtype());
+  require_place(ctx, op, place);
+  if (ctx.planning()) return;
+  const auto call = [&]<class T>() {
+    return SoftmaxAppend<T>{token_heads<T>(cache), token_heads<const T>(x), position,
+                            data_or_null<int64_t>(place)};
+  };
+  dispatch(
+      ctx, x.dtype(),
+      [&]<class T>() { cpu::softmax_attention_append<T>(call.template operator()<T>(), size); },
+      [&]<class T>() {
+        cuda::softmax_attention_append<T>(ctx.stream(), call.template operator()<T>(), size);
+      });
+}
+
 // One token: q [B,Hq,d] -> o [B,Hq,dv] over the first `length` tokens of k_cache [B,capacity,Hkv,d] and
 // v_cache [B,capacity,Hkv,dv], into which the caller has put the current one. Optional: first, int32 [B],
-// below `length`: row b sees the cached tokens from first[b] on (its document begins there).
+// below `length`: row b sees the cached tokens from first[b] on (its document begins there). last, int64 [1]
+// in the memory of a GPU: the last cached token that is seen, instead of length - 1, so that a recorded step
+// may be launched at another place.
 inline void softmax_attention_step(Context& ctx, const Tensor& o, const Tensor& q, const Tensor& k_cache,
                                    const Tensor& v_cache, int64_t length, double scale,
-                                   const Tensor& first = {}) {
+                                   const Tensor& first = {}, const Tensor& last = {}) {
   const char* op = "softmax_attention_step";
   KATA_CHECK(q.rank() == 3 && o.rank() == 3 && k_cache.rank() == 4 && v_cache.rank() == 4,
              "{}: ranks of q {} and k_cache {}", op, q.shape().str(), k_cache.shape().str());
@@ -178,6 +225,7 @@ inline void softmax_attention_step(Context& ctx, const Tensor& o, const Tensor& 
   require_shape(op, "v_cache", v_cache, {cache[0], cache[1], cache[2], size.value_width}, q.dtype());
   require_shape(op, "o", o, {size.batch, size.heads, size.value_width}, q.dtype());
   if (first.defined()) require(op, "first", first, {size.batch}, DType::i32);
+  require_place(ctx, op, last);
   Arena::Scope scope(ctx.arena);
   const int64_t elements = by_device(
       ctx, [&] { return cpu::softmax_attention_step_scratch(size); }, [&] { return int64_t{0}; });
@@ -189,7 +237,8 @@ inline void softmax_attention_step(Context& ctx, const Tensor& o, const Tensor& 
                           token_heads<const T>(k_cache),
                           token_heads<const T>(v_cache),
                           scratch.as<Wide<T>>(),
-                          data_or_null<int32_t>(first)};
+                          data_or_null<int32_t>(first),
+                          data_or_null<int64_t>(last)};
   };
   dispatch(
       ctx, q.dtype(),

@@ -1,4 +1,4 @@
-// A trained model out of a checkpoint, for evaluation and generation: weights only, in fp32, no gradients.
+// A trained model out of a checkpoint, for evaluation and generation: weights only, no gradients.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,13 @@ namespace kata {
 
 class InferenceModel {
  public:
+  // Computes in fp32; as_trained: on a GPU, in the precision of the model's training.
+  enum class Precision { fp32, as_trained };
+
   // path: a run (its latest checkpoint) or one step folder. ExitCode::data when there is none or it is
   // damaged.
-  explicit InferenceModel(const std::string& path, const Processor& processor = {});
+  explicit InferenceModel(const std::string& path, const Processor& processor = {},
+                          Precision precision = Precision::fp32);
 
   const RunConfig& config() const { return config_; }
   LanguageModel& model() { return *model_; }
@@ -22,6 +26,8 @@ class InferenceModel {
   int64_t step() const { return step_; }
 
  private:
+  void send_to_gpu(const Tensor& values);
+
   RunConfig config_;
   Processor processor_;
   std::string folder_;

@@ -68,7 +68,8 @@ TEST_F(KataGen, Errors) {
   expect_error(generate({"--temperature", "nan"}), 2, {"--temperature"});
   expect_error(generate({"--top-p", "1.5"}), 2, {"--top-p"});
   expect_error(generate({"--tokens", "-1"}), 2, {"--tokens"});
-  expect_error(generate({"--device", "cuda:0"}), 5, {"CPU"});
+  expect_error(generate({"--device", "gpu"}), 2, {"expected auto, cpu or cuda[:N]"});
+  expect_error(generate({"--device", "cuda:99"}), 5, {"--device cuda:99"});
 }
 
 struct Mixers {

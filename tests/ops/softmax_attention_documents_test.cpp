@@ -216,15 +216,17 @@ TEST(SoftmaxDocumentsOp, PrefillOverACacheIsTheSequence) {
         cache.put(s, in, begin, end);
         std::vector<double> part(count({s.batch, end - begin, s.heads}), NAN);
         std::vector<int32_t> seen;
-        for (int64_t b = 0; b < s.batch && !starts.empty(); ++b)
-          seen.insert(seen.end(), starts.begin() + b * s.tokens, starts.begin() + b * s.tokens + end);
+        for (int64_t i = 0; i < s.batch * (end - begin) && !starts.empty(); ++i) {
+          const int64_t b = i / (end - begin), t = begin + i % (end - begin);
+          seen.push_back(starts[static_cast<size_t>(b * s.tokens + t)] - static_cast<int32_t>(begin));
+        }
         test::run_op([&](Context& ctx) {
           softmax_attention_forward(ctx,
                                     tokens_of(tensor(o, shape_of(s, s.heads, s.value_width)), begin, end),
                                     tensor(part, {s.batch, end - begin, s.heads}),
                                     tokens_of(tensor(in.q, shape_of(s, s.heads, s.width)), begin, end),
                                     tokens_of(cache.k(), 0, end), tokens_of(cache.v(), 0, end), scale_of(s),
-                                    seen.empty() ? Tensor() : tensor(seen, {s.batch, end}), begin);
+                                    seen.empty() ? Tensor() : tensor(seen, {s.batch, end - begin}), begin);
         });
         for (int64_t b = 0; b < s.batch; ++b)
           std::copy_n(part.begin() + b * (end - begin) * s.heads, (end - begin) * s.heads,

@@ -188,7 +188,9 @@ TEST(SoftmaxAttentionOp, RefusesWrongShapes) {
   EXPECT_THROW(softmax_attention_forward(ctx, x, null({1, 4, 1}), x, x, x, 1), std::logic_error);
   EXPECT_THROW(softmax_attention_forward(ctx, x, lse, x, null({1, 5, 2, 8}), x, 1), std::logic_error);
   const Tensor five = null({1, 5, 2, 8}), starts = Tensor(nullptr, DType::i32, {1, 5});
-  EXPECT_NO_THROW(softmax_attention_forward(ctx, x, lse, x, five, five, 1, starts, 1));
+  const Tensor starts_of_four(nullptr, DType::i32, {1, 4});
+  EXPECT_NO_THROW(softmax_attention_forward(ctx, x, lse, x, five, five, 1, starts_of_four, 1));
+  EXPECT_THROW(softmax_attention_forward(ctx, x, lse, x, five, five, 1, starts, 1), std::logic_error);
   EXPECT_THROW(softmax_attention_forward(ctx, x, lse, x, five, five, 1, {}, 2), std::logic_error);
   EXPECT_THROW(softmax_attention_forward(ctx, x, lse, x, five, five, 1, {}, -1), std::logic_error);
   EXPECT_THROW(softmax_attention_forward(ctx, x, lse, x, five, x, 1, {}, 1), std::logic_error);

@@ -71,20 +71,23 @@ struct BackwardScratch {
   T *e, *lse;  // per query: <o, do>, and the stored lse
 };
 
-// What the queries of a tile see of keys that documents hide: starts of the tile's queries, or null.
+// What the queries of a tile see of keys that documents hide: starts of the tile's queries, or null. Key
+// `before` is the token of the first query of all, from which starts count.
 struct Mask {
   const int32_t* starts;
+  int64_t before;
 
-  static Mask of(const Starts& starts, int64_t b, int64_t token) {
-    return {starts.given() ? starts.data + b * starts.time + token : nullptr};
+  static Mask of(const Starts& starts, int64_t b, int64_t query, int64_t before = 0) {
+    return {starts.given() ? starts.data + b * starts.time + query : nullptr, before};
   }
   // The keys of the tile begin here: starts do not fall along t, so the first query reaches back furthest.
-  int64_t first_key() const { return starts == nullptr ? 0 : std::max(starts[0], 0); }
+  int64_t first_key() const { return starts == nullptr ? 0 : std::max<int64_t>(before + starts[0], 0); }
   // The block without the queries that see none of its keys: those of documents that begin after its last.
   KeyBlock narrowed(KeyBlock block) const {
     if (starts == nullptr) return block;
     const int32_t* first = starts + block.query;
-    block.queries = std::upper_bound(first, first + block.queries, block.key + block.keys - 1) - first;
+    const int64_t last_key = block.key + block.keys - 1;
+    block.queries = std::upper_bound(first, first + block.queries, last_key - before) - first;
     return block;
   }
 };
@@ -96,7 +99,7 @@ void for_visible(const KeyBlock& block, const Mask& mask, Body&& body) {
   const int32_t* starts = mask.starts == nullptr ? nullptr : mask.starts + block.query;
   int64_t to = starts == nullptr ? block.queries : 0;
   for (int64_t s = 0; s < block.keys; ++s) {
-    while (to < block.queries && starts[to] <= block.key + s) ++to;
+    while (to < block.queries && mask.before + starts[to] <= block.key + s) ++to;
     body(s, block.diagonal ? s : int64_t{0}, to);
   }
 }
@@ -145,7 +148,7 @@ void forward_tile(const SoftmaxForward<T>& call, T scale, const AttentionSize& s
   const int64_t m = end - begin, kv = h / size.group(), width = size.value_width, first = call.first_query;
   const Rows<const T> q = head_rows(call.q, b, h), k = head_rows(call.k, b, kv), v = head_rows(call.v, b, kv);
   const Rows<T> o = head_rows(call.o, b, h);
-  const Mask mask = Mask::of(call.starts, b, first + begin);
+  const Mask mask = Mask::of(call.starts, b, begin, first);
   transpose_rows(scratch.qt, query_tile, q.from(begin), m, size.width, T(1));
   std::fill_n(scratch.sum, m, T(0));
   std::fill_n(scratch.top, m, std::numeric_limits<T>::lowest());
@@ -282,6 +285,14 @@ void softmax_attention_backward(const SoftmaxBackward<T>& call, T scale, const A
 }
 
 template <class T>
+void softmax_attention_append(const SoftmaxAppend<T>& call, const AttentionSize& size) {
+  for (int64_t b = 0; b < size.batch; ++b)
+    for (int64_t t = 0; t < size.tokens; ++t)
+      for (int64_t h = 0; h < size.kv_heads; ++h)
+        std::copy_n(call.x.at(b, t, h), size.width, call.cache.at(b, call.position + t, h));
+}
+
+template <class T>
 void softmax_attention_step(const SoftmaxStep<T>& call, T scale, const AttentionSize& size) {
   parallel_for(size.batch * size.heads, [&](int64_t unit) {
     step_head(call, scale, size, call.scratch + thread_index() * key_block, unit / size.heads,
@@ -292,6 +303,7 @@ void softmax_attention_step(const SoftmaxStep<T>& call, T scale, const Attention
 #define KATA_INSTANTIATE(T)                                                                        \
   template void softmax_attention_forward<T>(const SoftmaxForward<T>&, T, const AttentionSize&);   \
   template void softmax_attention_backward<T>(const SoftmaxBackward<T>&, T, const AttentionSize&); \
+  template void softmax_attention_append<T>(const SoftmaxAppend<T>&, const AttentionSize&);        \
   template void softmax_attention_step<T>(const SoftmaxStep<T>&, T, const AttentionSize&);
 KATA_INSTANTIATE(float)
 KATA_INSTANTIATE(double)
