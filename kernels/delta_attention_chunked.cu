@@ -18,10 +18,18 @@
 // segments are built twice), and 32 pairs of scores of k with k and of q with k inside, in fp32 on the CUDA
 // cores for both element types.
 #include "kernels/common/delta_gradient.cuh"
+#include "kernels/common/delta_launch.h"
+#include "kernels/common/delta_mma_backward.cuh"
+#include "kernels/common/delta_squared.h"
 
 namespace kata::cuda {
 
 namespace {
+
+// Sizes that the tensor cores take, in bf16.
+bool suits_mma(const FeatureMap& map, const AttentionSize& size) {
+  return map.kind == MapKind::identity && map.sigma() == 1 && map.width == tile && size.value_width == tile;
+}
 
 // How a call is cut, and its scratch; every number follows from the shape.
 struct DeltaPlan {
@@ -45,19 +53,21 @@ struct DeltaPlan {
     const int64_t rows = size.batch * size.tokens * size.kv_heads;
     inverse = take(pairs * slots * tile * tile);
     states = take(pairs * slots * state);
+    if (suits_mma(map, size)) gates = take(pairs * slots * gate_floats);
     carry = take(pairs * state);
     if (!backward) return;
     gradients = take(pairs * slots * state);
     kept = take(segments * pairs * state);
     wide_dv = take(rows * size.value_width);
-    parts = take(2 * slices * rows);
+    parts = take(2 * std::max(slices, mma_slices) * rows);
     query_share = take(size.batch * size.tokens * size.heads);
     key_share = take(rows);
   }
   int64_t chunks, state, all_pairs;
   int64_t pairs, slots, segments;  // of a round; rounds of a pair
   int64_t columns, slices;         // of the values, in a block of the sequential kernels
-  int64_t inverse, states, carry, gradients = 0, kept = 0, wide_dv = 0, parts = 0, query_share = 0,
+  static constexpr int64_t mma_slices = tile / walk_columns;
+  int64_t inverse, states, carry, gates = 0, gradients = 0, kept = 0, wide_dv = 0, parts = 0, query_share = 0,
                                   key_share = 0;
   int64_t used = 0;
 
@@ -68,18 +78,6 @@ struct DeltaPlan {
     return at;
   }
 };
-
-template <class Kernel, class... Args>
-void launch(Kernel kernel, dim3 blocks, int64_t shared, cudaStream_t stream, Args... args) {
-  KATA_CHECK(shared <= 163 * 1024, "delta_attention: {} bytes of shared memory", shared);
-  allow_shared(kernel, static_cast<size_t>(shared));
-  kernel<<<blocks, tile_threads, static_cast<size_t>(shared), stream>>>(args...);
-  check_launch("delta_attention_chunked");
-}
-dim3 blocks_of(int64_t units, int64_t columns) {
-  KATA_CHECK(columns <= 65535, "delta_attention: {} slices of values", columns);
-  return {grid(units), static_cast<unsigned>(columns), 1};
-}
 
 // f.template operator()<N>() for blocks of 16 N columns.
 template <class F>
@@ -106,21 +104,24 @@ class DeltaPass {
     call_.inverse = scratch + plan_.inverse;
     call_.states = scratch + plan_.states;
     call_.gradients = scratch + plan_.gradients;
+    call_.gates = scratch + plan_.gates;
+    suits_ = half && suits_mma(map, size);
   }
 
   void forward(const DeltaForward<T>& f) {
     call_.carried = f.state_in != nullptr;
     call_.errors = f.errors;
+    mma_ = suits_ && views_pack(f.o, f.q, f.k, f.v) && packs<float>({f.errors, f.state_in, f.state_out}, {});
     for_each_group([&](int64_t at) {
       float* carry = scratch_ + plan_.carry;
       for (int64_t i = 0; i < plan_.segments; ++i) {
         set_segment(i);
         const float* from = i > 0 ? carry : f.state_in == nullptr ? nullptr : f.state_in + at;
         float* to = i + 1 < plan_.segments ? carry : f.state_out == nullptr ? nullptr : f.state_out + at;
-        launch(inverse_kernel<T, false>, blocks_of(units(), 1), inverse_shared(call_), stream_, call_);
+        gates();
+        invert<false>();
         advance<true>(f.errors, from, to);
-        launch(delta_read_kernel<T>, blocks_of(units() * call_.group, value_tiles()),
-               delta_read_shared(call_), stream_, call_, f.o);
+        read(f.o);
       }
     });
   }
@@ -129,28 +130,34 @@ class DeltaPass {
     call_.carried = false;
     call_.errors = b.errors;
     call_.dv = scratch_ + plan_.wide_dv;
+    mma_ = suits_ && views_pack(b.dq, b.dk, b.dv, b.d_o, b.q, b.k, b.v) && packs<float>({b.errors}, {});
     const int64_t rows = call_.size.batch * call_.size.tokens * call_.size.kv_heads;
     for_each_group([&](int64_t) {
       for (int64_t i = 0; i + 1 < plan_.segments; ++i) {
         set_segment(i);
+        gates();
         advance<false>(nullptr, kept(i), scratch_ + plan_.kept + (i + 1) * plan_.pairs * plan_.state);
       }
       for (int64_t i = plan_.segments - 1; i >= 0; --i) {
         set_segment(i);
+        gates();
         advance<false>(nullptr, kept(i), nullptr);
         unwind(b, i);
         gradients(b, kept(i + 1));
       }
     });
     sum_parts_kernel<<<grid(ceil_div(rows, tile_threads)), tile_threads, 0, stream_>>>(
-        b.dbeta, scratch_ + plan_.parts, static_cast<int>(plan_.slices), rows);
+        b.dbeta, scratch_ + plan_.parts, static_cast<int>(slices()), rows);
     check_launch("delta_attention dbeta");
   }
 
   DeltaCall<T>& call() { return call_; }
 
  private:
+  static constexpr bool half = std::is_same_v<T, bf16>;
+
   int64_t units() const { return call_.pairs * call_.slots; }
+  int64_t slices() const { return mma_ ? DeltaPlan::mma_slices : plan_.slices; }
   int64_t value_tiles() const { return ceil_div(call_.columns, tile); }
   // S before segment i, null for the first.
   const float* kept(int64_t i) const {
@@ -170,43 +177,85 @@ class DeltaPass {
     call_.slots = std::min(plan_.slots, plan_.chunks - call_.begin);
   }
 
+  // What the walks on the tensor cores read of the decay.
+  void gates() {
+    if constexpr (half)
+      if (mma_) launch_threads(tile, chunk_gates_kernel, blocks_of(units(), 1), 0, stream_, call_);
+  }
+  template <bool backward>
+  void invert() {
+    if constexpr (half)
+      if (mma_)
+        return launch_mma(inverse_mma_kernel<0, backward>, blocks_of(units(), 1), inverse_mma_shared, stream_,
+                          call_);
+    launch(inverse_kernel<T, backward>, blocks_of(units(), 1), inverse_shared(call_), stream_, call_);
+  }
   // The states of the segment's chunks.
   template <bool solve>
   void advance(float* errors, const float* from, float* to) {
+    if constexpr (half)
+      if (mma_)
+        return launch_mma(errors_mma_kernel<solve>, blocks_of(call_.pairs, slices()), WalkRoom::bytes,
+                          stream_, call_, errors, from, to);
     with_columns(plan_.columns, [&]<int N>() {
       launch(errors_kernel<T, N, solve>, blocks_of(call_.pairs, plan_.slices), errors_shared<T, N>(call_),
              stream_, call_, errors, from, to);
     });
   }
+  void read(const TokenHeads<T>& o) {
+    if constexpr (half)
+      if (mma_)
+        return launch_mma(read_mma_kernel, blocks_of(units() * call_.group, 1), read_mma_shared, stream_,
+                          call_, o);
+    launch(delta_read_kernel<T>, blocks_of(units() * call_.group, value_tiles()), delta_read_shared(call_),
+           stream_, call_, o);
+  }
+
   void unwind(const DeltaBackward<T>& b, int64_t segment) {
-    float *wide_dv = scratch_ + plan_.wide_dv, *carry = scratch_ + plan_.carry;
-    launch(inverse_kernel<T, true>, blocks_of(units(), 1), inverse_shared(call_), stream_, call_);
-    launch(pull_kernel<T>, blocks_of(units(), value_tiles()), delta_read_shared(call_), stream_, call_,
-           wide_dv);
+    float *wide_dv = scratch_ + plan_.wide_dv, *parts = scratch_ + plan_.parts,
+          *carry = scratch_ + plan_.carry;
     const float* from = segment + 1 < plan_.segments ? carry : nullptr;
     float* to = segment > 0 ? carry : nullptr;
+    invert<true>();
+    if constexpr (half)
+      if (mma_) {
+        launch_mma(pull_mma_kernel, blocks_of(units(), 1), pull_mma_shared, stream_, call_, wide_dv);
+        return launch_mma(unwind_mma_kernel, blocks_of(call_.pairs, slices()), WalkRoom::bytes, stream_,
+                          call_, b.dv, wide_dv, parts, from, to);
+      }
+    launch(pull_kernel<T>, blocks_of(units(), value_tiles()), delta_read_shared(call_), stream_, call_,
+           wide_dv);
     with_columns(plan_.columns, [&]<int N>() {
       launch(unwind_kernel<T, N>, blocks_of(call_.pairs, plan_.slices), unwind_shared<T, N>(call_), stream_,
-             call_, b.dv, wide_dv, scratch_ + plan_.parts, from, to);
+             call_, b.dv, wide_dv, parts, from, to);
     });
   }
   void gradients(const DeltaBackward<T>& b, const float* last) {
     const bool fades = b.dlog_decay != nullptr;
     float* query_share = fades ? scratch_ + plan_.query_share : nullptr;
     float* key_share = fades ? scratch_ + plan_.key_share : nullptr;
-    const int64_t shared = delta_gradient_shared(call_);
-    launch(delta_query_kernel<T>, blocks_of(units() * call_.group, 1), shared, stream_, call_, b.dq,
-           query_share);
-    launch(delta_key_kernel<T>, blocks_of(units(), 1), shared, stream_, call_, b.dk, key_share);
+    query_and_key(b, query_share, key_share);
     if (!fades) return;
     const int64_t rows = call_.size.batch * call_.size.tokens * call_.size.kv_heads;
-    const float* answers = scratch_ + plan_.parts + plan_.slices * rows;
+    const float* answers = scratch_ + plan_.parts + slices() * rows;
     launch(delta_decay_kernel<T>, blocks_of(units(), 1), 0, stream_, call_, b.dlog_decay, query_share,
-           key_share, answers, static_cast<int>(plan_.slices), last);
+           key_share, answers, static_cast<int>(slices()), last);
+  }
+  void query_and_key(const DeltaBackward<T>& b, float* query_share, float* key_share) {
+    const dim3 queries = blocks_of(units() * call_.group, 1), keys = blocks_of(units(), 1);
+    if constexpr (half)
+      if (mma_) {
+        launch_mma(query_mma_kernel, queries, query_mma_shared, stream_, call_, b.dq, query_share);
+        return launch_mma(key_mma_kernel, keys, key_mma_shared, stream_, call_, b.dk, key_share);
+      }
+    const int64_t shared = delta_gradient_shared(call_);
+    launch(delta_query_kernel<T>, queries, shared, stream_, call_, b.dq, query_share);
+    launch(delta_key_kernel<T>, keys, shared, stream_, call_, b.dk, key_share);
   }
 
   DeltaPlan plan_;
   DeltaCall<T> call_ = {};
+  bool suits_ = false, mma_ = false;  // by its sizes; by its pointers and strides too
   cudaStream_t stream_;
   float* scratch_;
 };
@@ -214,7 +263,8 @@ class DeltaPass {
 }  // namespace
 
 int64_t delta_attention_chunked_scratch(bool backward, const FeatureMap& map, const AttentionSize& size) {
-  return DeltaPlan(backward, map, size).used;
+  const int64_t floats = DeltaPlan(backward, map, size).used;
+  return suits_squared(map, size) ? std::max(floats, delta_squared_scratch(backward, size)) : floats;
 }
 
 template <class T>
@@ -224,6 +274,10 @@ void delta_attention_chunked_forward(GpuStream stream, const DeltaForward<T>& ca
     return pass_state(stream, call.state_out, call.state_in,
                       size.batch * size.kv_heads * map.features() * size.value_width);
   if (size.batch == 0) return;
+  if constexpr (std::is_same_v<T, bf16>)
+    if (suits_squared(map, size) && call.state_in == nullptr && call.state_out == nullptr &&
+        views_pack(call.o, call.q, call.k, call.v) && packs<float>({call.errors}, {}))
+      return delta_squared_forward(stream, call, map, size);
   DeltaPass<T> pass(stream, false, call.scratch, map, size, call.beta, call.decay);
   pass.call().q = call.q;
   pass.call().k = call.k;
@@ -235,6 +289,10 @@ template <class T>
 void delta_attention_chunked_backward(GpuStream stream, const DeltaBackward<T>& call, const FeatureMap& map,
                                       const AttentionSize& size) {
   if (size.batch * size.tokens == 0) return;
+  if constexpr (std::is_same_v<T, bf16>)
+    if (suits_squared(map, size) && packs<float>({call.errors}, {}) &&
+        views_pack(call.dq, call.dk, call.dv, call.d_o, call.q, call.k, call.v))
+      return delta_squared_backward(stream, call, map, size);
   DeltaPass<T> pass(stream, true, call.scratch, map, size, call.beta, call.decay);
   pass.call().q = call.q;
   pass.call().k = call.k;

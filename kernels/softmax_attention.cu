@@ -1,10 +1,12 @@
-// Causal softmax attention in tiles of 64 queries and 64 keys, in fp32 on the CUDA cores for both element
-// types (tiles and products: kernels/common/chunk_tiles.cuh); on Hopper, in bf16 at width 64 without
-// documents, kernels of their own.
+// Causal softmax attention in tiles of 64 queries and 64 keys, in fp32 on the CUDA cores (tiles and products:
+// kernels/common/chunk_tiles.cuh). In bf16 at widths of 32, 64 and 128 the tensor cores do it
+// (kernels/common/mma_attention.h), on Hopper at width 64 without documents kernels of their own.
 //
 // Floor: T (d + dv) operations a token and head forward, T (3 d + 2 dv) backward.
 #include "kernels/common/chunk_tiles.cuh"
 #include "kernels/common/hopper.h"
+#include "kernels/common/mma_attention.h"
+#include "kernels/common/rows.cuh"
 #include "ops/softmax_attention.h"
 
 namespace kata::cuda {
@@ -46,7 +48,7 @@ __device__ __forceinline__ int tile_rows(int64_t first, int64_t end) {
 template <class T>
 __device__ __forceinline__ int64_t first_key(const Call<T>& call, int64_t b, int64_t t) {
   if (!call.starts.given()) return 0;
-  const int64_t start = call.starts.at(b, call.first_query + t);
+  const int64_t start = call.first_query + call.starts.at(b, t);
   return start > 0 ? start : 0;
 }
 
@@ -309,20 +311,21 @@ __global__ void __launch_bounds__(tile_threads) key_kernel(Call<T> call, TokenHe
 // in order.
 constexpr int step_warps = 4, step_lanes = 32, step_columns = most_width / step_lanes;
 template <class T>
-__global__ void step_kernel(TokenHeads<T> o, TokenHeads<const T> q, TokenHeads<const T> k,
-                            TokenHeads<const T> v, const int32_t* first, float scale, AttentionSize size) {
+__global__ void step_kernel(SoftmaxStep<T> call, float scale, AttentionSize size) {
   __shared__ float tops[step_warps], sums[step_warps], values[step_warps][most_width];
   const int64_t b = blockIdx.x / size.heads, h = blockIdx.x % size.heads, kv = h / size.group();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t begin = call.first == nullptr ? 0 : call.first[b];
+  const int64_t end = call.last == nullptr ? size.tokens : *call.last + 1;
   float own[step_columns], acc[step_columns] = {}, top = -INFINITY, sum = 0;
 #pragma unroll
   for (int i = 0; i < step_columns; ++i)
-    own[i] = lane + 32 * i < size.width ? to_float(q.at(b, 0, h)[lane + 32 * i]) * scale : 0.f;
-  for (int64_t t = (first == nullptr ? 0 : first[b]) + warp; t < size.tokens; t += step_warps) {
+    own[i] = lane + 32 * i < size.width ? to_float(call.q.at(b, 0, h)[lane + 32 * i]) * scale : 0.f;
+  for (int64_t t = begin + warp; t < end; t += step_warps) {
     float dot = 0;
 #pragma unroll
     for (int i = 0; i < step_columns; ++i)
-      if (lane + 32 * i < size.width) dot += own[i] * to_float(k.at(b, t, kv)[lane + 32 * i]);
+      if (lane + 32 * i < size.width) dot += own[i] * to_float(call.k.at(b, t, kv)[lane + 32 * i]);
     dot = lane_sum<32>(dot);
     const float highest = fmaxf(top, dot), fade = expf(top - highest), weight = expf(dot - highest);
     sum = sum * fade + weight;
@@ -330,7 +333,7 @@ __global__ void step_kernel(TokenHeads<T> o, TokenHeads<const T> q, TokenHeads<c
 #pragma unroll
     for (int i = 0; i < step_columns; ++i)
       if (lane + 32 * i < size.value_width)
-        acc[i] = acc[i] * fade + weight * to_float(v.at(b, t, kv)[lane + 32 * i]);
+        acc[i] = acc[i] * fade + weight * to_float(call.v.at(b, t, kv)[lane + 32 * i]);
   }
   if (lane == 0) {
     tops[warp] = top;
@@ -345,8 +348,21 @@ __global__ void step_kernel(TokenHeads<T> o, TokenHeads<const T> q, TokenHeads<c
   for (int64_t c = threadIdx.x; c < size.value_width; c += step_warps * 32) {
     float value = 0;
     for (int w = 0; w < step_warps; ++w) value += values[w][c] * expf(tops[w] - highest);
-    o.at(b, 0, h)[c] = from_float<T>(value / all);
+    call.o.at(b, 0, h)[c] = from_float<T>(value / all);
   }
+}
+
+// Threads count packs of N elements: width / N of a head, then heads, then tokens.
+template <class T, int N>
+__global__ void append_kernel(SoftmaxAppend<T> call, AttentionSize size) {
+  const int64_t packs = size.width / N, i = blockIdx.x * int64_t{tile_threads} + threadIdx.x;
+  if (i >= size.batch * size.tokens * size.kv_heads * packs) return;
+  const int64_t c = i % packs * N, h = i / packs % size.kv_heads, token = i / packs / size.kv_heads;
+  const int64_t b = token / size.tokens, t = token % size.tokens;
+  const int64_t position = call.place == nullptr ? call.position : *call.place;
+  float v[N];  // a float holds every bf16
+  load<N>(v, call.x.at(b, t, h) + c);
+  store<N>(call.cache.at(b, position + t, h) + c, v);
 }
 
 void check_sizes(const AttentionSize& size) {
@@ -381,11 +397,15 @@ template <class T>
 void softmax_attention_forward(GpuStream stream, const SoftmaxForward<T>& c, float scale,
                                const AttentionSize& size) {
   if (size.batch * size.tokens == 0) return;
-  if constexpr (std::is_same_v<T, bf16>)
+  if constexpr (std::is_same_v<T, bf16>) {
     if (c.first_query == 0 && !c.starts.given() && on_hopper(size, c.o, c.q, c.k, c.v))
       return sm90::attention_forward<sm90::Score::softmax>(
           stream, {hopper_view(c.o), c.lse, hopper_view(c.q), hopper_view(c.k), hopper_view(c.v)}, scale,
           hopper_size(size));
+    if (mma_takes(size, scale, c.o, c.q, c.k, c.v))
+      return mma_attention_forward<TileScore::softmax>(
+          stream, {c.o, c.lse, c.q, c.k, c.v, {nullptr, c.starts}, c.first_query}, scale, size);
+  }
   check_sizes(size);
   const Call<T> call = {
       size,          size.tokens + c.first_query,   scale, c.q, c.k, c.v, {}, nullptr, nullptr, c.starts,
@@ -397,20 +417,27 @@ void softmax_attention_forward(GpuStream stream, const SoftmaxForward<T>& c, flo
 }
 
 int64_t softmax_attention_backward_scratch(const AttentionSize& size) {
-  return backward_scratch(size.batch * size.tokens * size.heads, size);
+  return std::max(backward_scratch(size.batch * size.tokens * size.heads, size),
+                  mma_attention_scratch(true, size));
 }
 
 template <class T>
 void softmax_attention_backward(GpuStream stream, const SoftmaxBackward<T>& c, float scale,
                                 const AttentionSize& size) {
   if (size.batch * size.tokens == 0) return;
-  if constexpr (std::is_same_v<T, bf16>)
+  if constexpr (std::is_same_v<T, bf16>) {
     if (!c.starts.given() && on_hopper(size, c.o, c.q, c.k, c.v, c.d_o, c.dq, c.dk, c.dv))
       return sm90::attention_backward<sm90::Score::softmax>(
           stream,
           {hopper_view(c.dq), hopper_view(c.dk), hopper_view(c.dv), hopper_view(c.d_o), hopper_view(c.q),
            hopper_view(c.k), hopper_view(c.v), hopper_view(c.o), c.lse, c.scratch},
           scale, hopper_size(size));
+    if (mma_takes(size, scale, c.dq, c.dk, c.dv, c.d_o, c.q, c.k, c.v, c.o))
+      return mma_attention_backward<TileScore::softmax>(
+          stream,
+          {c.dq, c.dk, c.dv, c.d_o, c.q, c.k, c.v, c.o, c.lse, {nullptr, c.starts}, nullptr, c.scratch},
+          scale, size);
+  }
   check_sizes(size);
   const int64_t rows = size.batch * size.tokens * size.heads;
   along_kernel<T><<<grid(ceil_div(rows, 8)), 256, 0, stream>>>(c.scratch, c.o, c.d_o, size);
@@ -430,17 +457,29 @@ void softmax_attention_step(GpuStream stream, const SoftmaxStep<T>& c, float sca
                             const AttentionSize& size) {
   if (size.batch == 0) return;
   check_sizes(size);
-  step_kernel<T><<<grid(size.batch * size.heads), step_warps * 32, 0, stream>>>(c.o, c.q, c.k, c.v, c.first,
-                                                                                scale, size);
+  step_kernel<T><<<grid(size.batch * size.heads), step_warps * 32, 0, stream>>>(c, scale, size);
   check_launch("softmax_attention_step");
 }
 
-#define KATA_INSTANTIATE(T)                                                                \
-  template void softmax_attention_forward<T>(GpuStream, const SoftmaxForward<T>&, float,   \
-                                             const AttentionSize&);                        \
-  template void softmax_attention_backward<T>(GpuStream, const SoftmaxBackward<T>&, float, \
-                                              const AttentionSize&);                       \
-  template void softmax_attention_step<T>(GpuStream, const SoftmaxStep<T>&, float, const AttentionSize&);
+template <class T>
+void softmax_attention_append(GpuStream stream, const SoftmaxAppend<T>& c, const AttentionSize& size) {
+  const int64_t elements = size.batch * size.tokens * size.kv_heads * size.width;
+  if (elements == 0) return;
+  const bool packed = packs<T>({c.x.data, c.cache.data}, {size.width, c.x.batch, c.x.token, c.x.head,
+                                                          c.cache.batch, c.cache.token, c.cache.head});
+  with_pack<T>(packed, [&]<int N>() {
+    append_kernel<T, N><<<grid(ceil_div(elements / N, tile_threads)), tile_threads, 0, stream>>>(c, size);
+  });
+  check_launch("softmax_attention_append");
+}
+
+#define KATA_INSTANTIATE(T)                                                                               \
+  template void softmax_attention_forward<T>(GpuStream, const SoftmaxForward<T>&, float,                  \
+                                             const AttentionSize&);                                       \
+  template void softmax_attention_backward<T>(GpuStream, const SoftmaxBackward<T>&, float,                \
+                                              const AttentionSize&);                                      \
+  template void softmax_attention_step<T>(GpuStream, const SoftmaxStep<T>&, float, const AttentionSize&); \
+  template void softmax_attention_append<T>(GpuStream, const SoftmaxAppend<T>&, const AttentionSize&);
 KATA_INSTANTIATE(float)
 KATA_INSTANTIATE(bf16)
 #undef KATA_INSTANTIATE

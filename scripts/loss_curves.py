@@ -43,7 +43,8 @@ def train(arguments, folder):
     for name, options in RUNS.items():
         command = [str(program), "--config", arguments.config, "--steps", str(arguments.steps),
                    "--output", str(outputs[name]), "--set", "train.validate_every=0",
-                   "--set", f"train.threads={threads}", *options]
+                   "--set", f"train.threads={threads}", *options,
+                   *[word for setting in arguments.settings for word in ("--set", setting)]]
         with open(f"{outputs[name]}.log", "w") as log:
             processes[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT)
     failed = [name for name, process in processes.items() if process.wait() != 0]
@@ -87,6 +88,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", default="configs/lm20m_psd.yaml")
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE",
+                        help="of all four runs, as katatrain's")
     parser.add_argument("--build", default="build/cuda", help="build folder of the programs")
     parser.add_argument("--json", help="file for the losses of every step")
     arguments = parser.parse_args()

@@ -171,13 +171,4 @@ __global__ void __launch_bounds__(tile_threads, 2)
   }
 }
 
-// dbeta = the sum of the slices' parts, in order.
-static __global__ void sum_parts_kernel(float* to, const float* parts, int slices, int64_t rows) {
-  const int64_t row = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
-  if (row >= rows) return;
-  float sum = 0;
-  for (int s = 0; s < slices; ++s) sum += parts[s * rows + row];
-  to[row] = sum;
-}
-
 }  // namespace kata::cuda

@@ -28,6 +28,7 @@ struct DeltaCall {
   float* inverse;    // [pairs][slots][64][64]
   float* states;     // [pairs][slots][n][dv]: S before each chunk
   float* gradients;  // likewise: dS after each chunk
+  float* gates;      // [pairs][slots][4][64], for the tensor cores (delta_mma_forward.cuh)
   bool carried;      // a state came in before the first chunk
 
   __device__ int64_t gate(int64_t b, int64_t t, int64_t kv) const {
@@ -59,6 +60,17 @@ __device__ __forceinline__ DeltaPlace delta_place(const DeltaCall<T>& call, int6
 template <class T>
 __device__ __forceinline__ DeltaPlace delta_place(const DeltaCall<T>& call, int64_t unit) {
   return delta_place(call, unit / call.slots, unit % call.slots);
+}
+
+// Another chunk of the same pair.
+template <class T>
+__device__ __forceinline__ DeltaPlace delta_place(const DeltaCall<T>& call, DeltaPlace at, int64_t c) {
+  at.unit += c - at.c;
+  at.c = c;
+  at.first = c * tile;
+  const int64_t left = call.size.tokens - at.first;
+  at.count = static_cast<int>(left < tile ? left : tile);
+  return at;
 }
 
 // What stands between the tokens of a chunk, and beta.
@@ -270,6 +282,15 @@ __global__ void __launch_bounds__(tile_threads) inverse_kernel(DeltaCall<T> call
 __device__ __forceinline__ void load_inverse(float* f, const float* inverse) {
   for (int i = static_cast<int>(threadIdx.x); i < tile * tile; i += tile_threads)
     f[i / tile * left_stride + i % tile] = inverse[i];
+}
+
+// dbeta = the sum of the slices' parts, in order.
+static __global__ void sum_parts_kernel(float* to, const float* parts, int slices, int64_t rows) {
+  const int64_t row = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  if (row >= rows) return;
+  float sum = 0;
+  for (int s = 0; s < slices; ++s) sum += parts[s * rows + row];
+  to[row] = sum;
 }
 
 }  // namespace kata::cuda

@@ -12,9 +12,9 @@ namespace kata {
 enum class DType : uint8_t { f32, f64, bf16, i32, i64, u16, u8 };
 
 // The upper half of a float: 8 bits of exponent, 7 of mantissa. Storage on the GPU; the CPU only converts
-// (base/bf16.h).
+// (base/bf16.h). No initialiser: nvcc 13.0 would leave arrays of arrays of it without one under `= {}`.
 struct bf16 {
-  uint16_t bits = 0;
+  uint16_t bits;
 };
 
 // The type of what must not be rounded to 16 bits: statistics (row scales, masses), gates, vector
