@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One model trained in four ways: on the CPU in double and in float, on a GPU in fp32 and in bf16.
 
-    python3 scripts/loss_curves.py [--config configs/lm20m_psd.yaml] [--steps 500] [--build build/cuda] [--json FILE]
+    python3 scripts/loss_curves.py [--config configs/lm20m_softmax.yaml] [--steps 500] [--build build/cuda] [--json FILE]
 
 The four start from the same weights and see the same batches, so that their losses differ by rounding alone. What
 must hold: CPU float and GPU fp32 lie within 1e-4 of each other over the first 50 steps; over the whole run their
@@ -86,7 +86,7 @@ def report(losses):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", default="configs/lm20m_psd.yaml")
+    parser.add_argument("--config", default="configs/lm20m_softmax.yaml")
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE",
                         help="of all four runs, as katatrain's")

@@ -1,7 +1,7 @@
 // The delta rule forward on the tensor cores: bf16 rows of 64 numbers that are their own features, 64 columns
 // of values. The kernels stand for those of delta_chunk.cuh and delta_forward.cuh and leave the same numbers
-// in the same places, but for the inverse (below). Keys and values are bf16 as they come; states, errors,
-// scores and the inverse are split (delta_mma.cuh).
+// in the same places, but for the inverse (delta_mma_inverse.cuh). Keys and values are bf16 as they come;
+// states, errors, scores and the inverse are split (delta_mma.cuh).
 #pragma once
 
 #include "kernels/common/delta_mma_inverse.cuh"

@@ -1,4 +1,4 @@
-// The delta rule of squared scores without states (kernels/delta_attention_squared.cu).
+// The delta rule of squared scores without states (kernels/delta_attention_quadratic.cu).
 #pragma once
 
 #include "ops/delta_attention.h"

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "apps/interchange.h"
 #include "apps/options.h"
 #include "config/schema.h"
 #include "data/batch.h"
@@ -264,13 +265,17 @@ bool parse_commands(CLI::App& app, int argc, char** argv, const SharedOptions& s
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Makes token shards out of text, synthetic tasks, and shows what is in data files.",
-               "katadata");
+  CLI::App app(
+      "Makes token shards out of text, synthetic tasks, takes models in and out, and shows what is in data "
+      "files.",
+      "katadata");
   SharedOptions shared;
   SynthOptions mqar_options, overwrite_options;
   TokenizeOptions tokenize_options;
   SentencePieceOptions train_options;
   FileOptions inspect_options, detokenize_options;
+  ExportOptions export_options;
+  ImportOptions import_options;
   add_log_options(app, shared);
   app.require_subcommand(1)->fallthrough()->footer(example);
 
@@ -288,12 +293,19 @@ int run(int argc, char** argv) {
   add_files(*inspect_command, inspect_options, "files to look at");
   auto* detokenize_command = app.add_subcommand("detokenize", "token shards to text, on standard output");
   add_files(*detokenize_command, detokenize_options, "token shards, joined in this order");
+  auto* export_command =
+      app.add_subcommand("export", "a softmax model as a folder in the Llama layout of Hugging Face");
+  add_export(*export_command, export_options);
+  auto* import_command = app.add_subcommand("import", "such a folder as a checkpoint");
+  add_import(*import_command, import_options);
   if (!parse_commands(app, argc, argv, shared)) return 0;
 
   if (mqar->parsed()) synth(mqar_options);
   if (overwrite->parsed()) synth(overwrite_options);
   if (tokenize_command->parsed()) report(tokenize(tokenize_options));
   if (train_command->parsed()) train_tokenizer(train_options);
+  if (export_command->parsed()) export_llama(export_options);
+  if (import_command->parsed()) import_llama(import_options);
   if (inspect_command->parsed()) {
     const auto tokenizer = make_tokenizer(inspect_options.tokenizer);
     for (const std::string& file : inspect_options.files) print(inspect(file, *tokenizer));

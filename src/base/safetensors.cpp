@@ -47,12 +47,6 @@ const char* file_dtype(DType dtype) {
   return "?";
 }
 
-// A name from a file for a message: quoted, and cut where it is absurdly long.
-std::string in_quotes(const std::string& name) {
-  constexpr size_t longest = 100;
-  return name.size() <= longest ? "\"" + name + "\"" : "\"" + name.substr(0, longest) + "...\"";
-}
-
 // The position of the first byte that is no UTF-8 (overlong forms, surrogates and values above U+10FFFF
 // included), or nothing.
 std::optional<size_t> first_bad_utf8(std::string_view text) {
@@ -108,7 +102,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     else if (where_ == Where::entry && field_ == "dtype")
       entry_.dtype = text;
     else
-      return unexpected("the text " + in_quotes(text));
+      return unexpected("the text " + name_in_quotes(text));
     return true;
   }
 
@@ -127,16 +121,16 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& text) override {
     if (where_ == Where::root) {
       if (tensors.contains(text) || (text == metadata_key && has_metadata_))
-        broken(fmt::format("the name {} appears twice", in_quotes(text)));
+        broken(fmt::format("the name {} appears twice", name_in_quotes(text)));
       has_metadata_ = has_metadata_ || text == metadata_key;
       name_ = text;
       return true;
     }
     if (where_ == Where::entry && text != "dtype" && text != "shape" && text != "data_offsets")
       broken(fmt::format("{} has the unknown field {}; expected dtype, shape and data_offsets",
-                         in_quotes(name_), in_quotes(text)));
+                         name_in_quotes(name_), name_in_quotes(text)));
     if (!seen_.emplace(text, true).second)
-      broken(fmt::format("{} has the field {} twice", in_quotes(name_), in_quotes(text)));
+      broken(fmt::format("{} has the field {} twice", name_in_quotes(name_), name_in_quotes(text)));
     field_ = text;
     return true;
   }
@@ -144,7 +138,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override {
     if (where_ == Where::entry) {
       for (const char* field : {"dtype", "shape", "data_offsets"})
-        if (!seen_.contains(field)) broken(fmt::format("{} has no field {}", in_quotes(name_), field));
+        if (!seen_.contains(field)) broken(fmt::format("{} has no field {}", name_in_quotes(name_), field));
       tensors.emplace(name_, entry_);
     }
     where_ = where_ == Where::root ? Where::outside : Where::root;
@@ -160,7 +154,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool end_array() override {
     if (where_ == Where::offsets && offsets_ != 2)
-      broken(fmt::format("{} has {} data_offsets, expected [begin, end]", in_quotes(name_), offsets_));
+      broken(fmt::format("{} has {} data_offsets, expected [begin, end]", name_in_quotes(name_), offsets_));
     where_ = Where::entry;
     return true;
   }
@@ -180,18 +174,18 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool unexpected(const std::string& found) const {
     switch (where_) {
       case Where::metadata:
-        broken(fmt::format("__metadata__ {}: expected a text, found {}", in_quotes(field_), found));
+        broken(fmt::format("__metadata__ {}: expected a text, found {}", name_in_quotes(field_), found));
       case Where::shape:
-        broken(fmt::format("{}: shape: expected integers from 0 to 2^63 - 1, found {}", in_quotes(name_),
+        broken(fmt::format("{}: shape: expected integers from 0 to 2^63 - 1, found {}", name_in_quotes(name_),
                            found));
       case Where::offsets:
-        broken(
-            fmt::format("{}: data_offsets: expected two integers from 0, found {}", in_quotes(name_), found));
+        broken(fmt::format("{}: data_offsets: expected two integers from 0, found {}", name_in_quotes(name_),
+                           found));
       case Where::entry:
-        broken(fmt::format("{}: {}: expected {}, found {}", in_quotes(name_), field_,
+        broken(fmt::format("{}: {}: expected {}, found {}", name_in_quotes(name_), field_,
                            field_ == "dtype" ? "a text" : "an array", found));
       case Where::root:
-        broken(fmt::format("{}: expected an object, found {}", in_quotes(name_), found));
+        broken(fmt::format("{}: expected an object, found {}", name_in_quotes(name_), found));
       case Where::outside:
         break;
     }
@@ -209,13 +203,13 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
 void check_size(const std::string& path, const std::string& name, const TensorInfo& info) {
   const auto broken = [&](const std::string& what) {
-    fail(ExitCode::data, "{}: tensor {}: {}{}", path, in_quotes(name), what, repair);
+    fail(ExitCode::data, "{}: tensor {}: {}{}", path, name_in_quotes(name), what, repair);
   };
   uint64_t amount = bits_of(info.dtype);
   if (amount == 0)
     fail(ExitCode::data,
          "{}: tensor {}: unknown dtype {}; write it again as F32, BF16 or another type of the format", path,
-         in_quotes(name), in_quotes(info.dtype));
+         name_in_quotes(name), name_in_quotes(info.dtype));
   if (info.begin > info.end) broken(fmt::format("data_offsets [{}, {}] run backwards", info.begin, info.end));
   uint64_t elements = 1;
   bool overflow = false;
@@ -238,7 +232,7 @@ uint64_t check_tiling(const std::string& path, const std::vector<std::string>& n
     const TensorInfo& info = tensors.at(name);
     if (info.begin != expected)
       fail(ExitCode::data, "{}: tensor {} begins at byte {} of the data, expected {} ({}){}", path,
-           in_quotes(name), info.begin, expected,
+           name_in_quotes(name), info.begin, expected,
            info.begin < expected ? "it overlaps the one before" : "a gap", repair);
     expected = info.end;
   }
@@ -270,6 +264,14 @@ void convert_all(float* to, std::span<const std::byte> from, Convert convert) {
 }
 
 }  // namespace
+
+std::string name_in_quotes(const std::string& name) {
+  constexpr size_t longest = 100;
+  std::string text =
+      nlohmann::json(name.substr(0, longest)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (name.size() > longest) text.insert(text.size() - 1, "...");
+  return text;
+}
 
 std::string TensorInfo::shape_text() const {
   std::string text = "[";
@@ -335,8 +337,8 @@ SafetensorsFile::SafetensorsFile(Header header)
 const TensorInfo& SafetensorsFile::info(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end())
-    fail(ExitCode::data, "{}: no tensor {} among its {}{}", path_, in_quotes(name), names_.size(),
-         names_.empty() ? "" : fmt::format(" (the first is {})", in_quotes(names_[0])));
+    fail(ExitCode::data, "{}: no tensor {} among its {}{}", path_, name_in_quotes(name), names_.size(),
+         names_.empty() ? "" : fmt::format(" (the first is {})", name_in_quotes(names_[0])));
   return found->second;
 }
 
@@ -355,7 +357,8 @@ void SafetensorsFile::read_into(const std::string& name, const Tensor& to) const
   const bool same_type = found.dtype == file_dtype(to.dtype()) || (converts && to.dtype() == DType::f32);
   if (!same_shape || !same_type)
     fail(ExitCode::data, "{}: tensor {}: expected {} {}, found {} {}; the file belongs to another model",
-         path_, in_quotes(name), file_dtype(to.dtype()), to.shape().str(), found.dtype, found.shape_text());
+         path_, name_in_quotes(name), file_dtype(to.dtype()), to.shape().str(), found.dtype,
+         found.shape_text());
   const std::span<const std::byte> data = bytes(name);
   if (data.empty()) return;
   if (found.dtype == "F16")

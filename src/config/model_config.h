@@ -73,6 +73,7 @@ struct ModelConfig {
   int64_t mlp = 344;
   int64_t vocab = 0;  // 0: the tokenizer's; resolved where a task gives it
   bool tie_embeddings = true;
+  double norm_eps = 1e-6;           // of every RMSNorm
   std::vector<MixerConfig> mixers;  // YAML key `mixer`; resolved to one entry per layer
 
   template <class Visitor>
@@ -87,6 +88,7 @@ struct ModelConfig {
     v.field("vocab", vocab, between(0, 1 << 24),
             "vocabulary size in tokens; 0 = the tokenizer's or the task's");
     v.field("tie_embeddings", tie_embeddings, "the output head is the embedding");
+    v.field("norm_eps", norm_eps, up_to_one(), "what RMSNorm adds to the mean square of a row");
   }
   template <class Visitor>
   void visit(Visitor& v) {

@@ -9,9 +9,10 @@
 namespace kata {
 namespace {
 
-void resolve_data(DataConfig& data, const Origins& origins) {
+// A model that was imported has nothing to train on.
+void resolve_data(DataConfig& data, bool to_train, const Origins& origins) {
   if (!data.task) {
-    if (data.train.empty())
+    if (data.train.empty() && to_train)
       origins.reject("data.train", "nothing to train on; give token files in data.train, or a data.task");
     return;
   }
@@ -37,9 +38,7 @@ void check_train(const TrainConfig& train, const DataConfig& data, const Origins
                    train.sequence, data.task->longest());
 }
 
-}  // namespace
-
-RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides) {
+RunConfig load(const std::string& path, const std::vector<std::string>& overrides, bool to_train) {
   YamlNode root = read_yaml_chain(path);
   for (const std::string& assignment : overrides) apply_override(root, assignment);
   ReadLog log{{}, Origins(path)};
@@ -47,11 +46,21 @@ RunConfig load_run_config(const std::string& path, const std::vector<std::string
   TableReader::read_table(root, config, log);
   log.report();
   resolve_model(config.model, "model", "model.mixer", log.origins);
-  resolve_data(config.data, log.origins);
+  resolve_data(config.data, to_train, log.origins);
   if (config.data.task) take_task_vocab(config.model, *config.data.task, log.origins);
   check_train(config.train, config.data, log.origins);
   check_optimizer(config.optimizer, config.optimizer.lr, config.train.steps, log.origins);
   return config;
+}
+
+}  // namespace
+
+RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides) {
+  return load(path, overrides, true);
+}
+
+RunConfig load_checkpoint_config(const std::string& folder) {
+  return load(folder + "/config.yaml", {}, false);
 }
 
 std::string dump(const RunConfig& config) {

@@ -31,6 +31,9 @@ struct RunConfig {
 // in order, resolves and checks. ExitCode::usage with one line for anything wrong.
 RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides);
 
+// The config.yaml of a checkpoint, for its model: data.train may be empty, as where a model was imported.
+RunConfig load_checkpoint_config(const std::string& folder);
+
 // YAML that loads to the equal config: every key, resolved, floats in their shortest exact form.
 std::string dump(const RunConfig& config);
 

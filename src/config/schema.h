@@ -101,6 +101,9 @@ inline Words none_or_one_of(std::vector<std::string> names) {
 inline Words text() {
   return {};
 }
+inline Words text_or_none() {
+  return {{}, true};
+}
 
 // The name nearest to `word` by edit distance, empty where none is near enough to be a slip of the finger.
 std::string nearest_name(const std::string& word, const std::vector<std::string>& names);

@@ -96,6 +96,10 @@ void TableReader::word(const YamlNode& node, const std::string& key, std::string
     const std::string near = nearest_name(node.scalar, words.names);
     return expected(node, key, wanted, near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
   }
+  if (is_text && words.may_be_empty && node.quoted && node.scalar.empty()) {
+    value.clear();
+    return;
+  }
   if (!is_text || node.scalar.empty() || has_control_character(node.scalar))
     return expected(node, key, "text");
   const bool other_type = looks_like_number(node.scalar) || node.scalar == "true" || node.scalar == "false";

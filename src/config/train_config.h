@@ -25,6 +25,7 @@ struct TrainConfig {
   int64_t threads = 0;             // 0 = all cores
   int64_t max_skips = 3;           // consecutive skipped steps before exit code 4
   double outlier_factor = 0;       // 0 = off
+  std::string initial_checkpoint;  // empty = weights are drawn
 
   int64_t rows() const { return batch_tokens / sequence; }
 
@@ -55,6 +56,8 @@ struct TrainConfig {
             "consecutive steps skipped for a non-finite loss or gradient before exit code 4");
     v.field("outlier_factor", outlier_factor, zero_or_above(1),
             "skip a step whose gradient norm exceeds this times its running mean; 0 = off");
+    v.field("initial_checkpoint", initial_checkpoint, text_or_none(),
+            "a run or step folder whose weights this run starts from; left out = they are drawn");
   }
 };
 

@@ -10,9 +10,9 @@ constexpr double deviation = 0.02;
 
 Block::Block(Parameters& parameters, const std::string& name, const ModelConfig& model,
              const MixerConfig& mixer)
-    : mixer_norm_(parameters, name + ".mixer_norm", model.hidden),
+    : mixer_norm_(parameters, name + ".mixer_norm", model.hidden, model.norm_eps),
       mixer_(make_mixer(parameters, name + ".mixer", model, mixer)),
-      mlp_norm_(parameters, name + ".mlp_norm", model.hidden),
+      mlp_norm_(parameters, name + ".mlp_norm", model.hidden, model.norm_eps),
       mlp_(parameters, name + ".mlp", model.hidden, model.mlp, deviation,
            deviation / std::sqrt(2.0 * static_cast<double>(model.layers))) {}
 

@@ -26,7 +26,7 @@ LanguageModel::LanguageModel(const ModelConfig& config, DType dtype, bool recomp
                                                    config.mixers[static_cast<size_t>(i)]));
         return blocks;
       }()),
-      norm_(parameters_, "norm", config.hidden) {
+      norm_(parameters_, "norm", config.hidden, config.norm_eps) {
   if (!config.tie_embeddings)
     head_ = &parameters_.add("head.weight", {config.vocab, config.hidden}, Init::normal(deviation), true);
   parameters_.bind({}, {});

@@ -31,7 +31,7 @@ Mamba2Mixer::Mamba2Mixer(Parameters& parameters, const std::string& name, const 
       conv_bias_(parameters.add(name + ".conv.bias", {channels()}, Init::constant(0), false)),
       decay_(parameters, name, heads_, 1),
       skip_(parameters.add(name + ".d", {heads_}, Init::constant(1), false)),
-      norm_(parameters, name + ".norm", inner()),
+      norm_(parameters, name + ".norm", inner(), model.norm_eps),
       attention_(make_attention({heads_, heads_, state_, head_dim_}, mixer)) {}
 
 Mamba2Mixer::Parts Mamba2Mixer::split(const Tensor& xbc) const {

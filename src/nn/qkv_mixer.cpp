@@ -12,6 +12,7 @@ namespace kata {
 namespace {
 
 constexpr double deviation = 0.02;  // of every weight's start (MATH: layers)
+constexpr double l2_eps = 1e-6;     // of the l2 norm of q and k
 
 RopeSpec rope_spec(const ModelConfig& model, const MixerConfig& mixer) {
   // Every group of psd_sum turns at the same frequencies, both pairs of a quaternion too; Lorentz turns pairs
@@ -41,11 +42,11 @@ QkvMixer::QkvMixer(Parameters& parameters, const std::string& name, const ModelC
   if (mixer.conv > 0)
     conv_ = &parameters.add(name + ".conv.weight", {width(), mixer.conv}, Init::uniform(0.5), false);
   if (qk_norm_ == QkNorm::rms) {
-    q_norm_.emplace(parameters, name + ".q_norm", head_dim_);
-    k_norm_.emplace(parameters, name + ".k_norm", head_dim_);
+    q_norm_.emplace(parameters, name + ".q_norm", head_dim_, model.norm_eps);
+    k_norm_.emplace(parameters, name + ".k_norm", head_dim_, model.norm_eps);
   }
   if (mixer.rope_base) rope_ = rope_spec(model, mixer);
-  if (!mixer.softmax()) head_norm_.emplace(parameters, name + ".head_norm", head_dim_);
+  if (!mixer.softmax()) head_norm_.emplace(parameters, name + ".head_norm", head_dim_, model.norm_eps);
   if (mixer.output_gate) output_gate_.emplace(parameters, name + ".gate", model.hidden, hidden(), deviation);
   if (mixer.delta()) {
     unit_map_ = feature_map(mixer, head_dim_);
@@ -84,8 +85,8 @@ AttentionInputs QkvMixer::normalise(Context& ctx, const AttentionInputs& in) {
   } else {
     q_rnorm_ = ctx.arena.take("norm scales", wide(dtype_), {rows * heads_});
     k_rnorm_ = ctx.arena.take("norm scales", wide(dtype_), {rows * kv_heads_});
-    l2norm_forward(ctx, out.q, q_rnorm_, in.q, Norm::eps);
-    l2norm_forward(ctx, out.k, k_rnorm_, in.k, Norm::eps);
+    l2norm_forward(ctx, out.q, q_rnorm_, in.q, l2_eps);
+    l2norm_forward(ctx, out.k, k_rnorm_, in.k, l2_eps);
   }
   return out;
 }
@@ -123,7 +124,7 @@ void QkvMixer::rotate(Context& ctx, const AttentionInputs& in, const Sequence& s
   if (!rope_) return;
   if (norm_in_rotation()) {
     qk_norm_rope_forward(ctx, queries_and_keys(turned_rows_, sequence), qk_rstd_,
-                         queries_and_keys(convolved_, sequence), norm_and_rotation(sequence), Norm::eps);
+                         queries_and_keys(convolved_, sequence), norm_and_rotation(sequence), q_norm_->eps());
     return;
   }
   for (const Tensor& x : {in.q, in.k}) {

@@ -97,7 +97,8 @@ std::optional<int64_t> first_non_finite(const T* x, int64_t n) {
   return std::nullopt;
 }
 
-// "nan at [3, 0]" for the first value of a tensor that is not finite; empty where all are.
+}  // namespace
+
 std::string non_finite_text(const Tensor& tensor) {
   std::optional<int64_t> at;
   double value = 0;
@@ -114,6 +115,8 @@ std::string non_finite_text(const Tensor& tensor) {
   }
   return fmt::format("{} at [{}]", value, index);
 }
+
+namespace {
 
 bool finite(const json& value) {
   if (value.is_number_float()) return std::isfinite(value.get<double>());

@@ -67,4 +67,7 @@ class Checkpoint {
 // else is ExitCode::data.
 Checkpoint open_checkpoint(const std::string& path);
 
+// "nan at [3, 0]" for the first value of a tensor that is not finite; empty where all are.
+std::string non_finite_text(const Tensor& tensor);
+
 }  // namespace kata

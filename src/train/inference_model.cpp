@@ -11,7 +11,7 @@ InferenceModel::InferenceModel(const std::string& path, const Processor& process
   const Checkpoint checkpoint = open_checkpoint(path);
   folder_ = checkpoint.folder();
   step_ = checkpoint.step();
-  config_ = load_run_config(folder_ + "/config.yaml", {});
+  config_ = load_checkpoint_config(folder_);
   const bool on_gpu = processor.device == Device::cuda;
   const bool in_16_bits = on_gpu && precision == Precision::as_trained && config_.train.precision == "bf16";
   model_ = std::make_unique<LanguageModel>(config_.model, in_16_bits ? DType::bf16 : DType::f32);

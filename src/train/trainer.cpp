@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "train/interrupt.h"
+#include "train/llama_files.h"
 #include "train/schedule.h"
 
 namespace kata {
@@ -23,7 +24,7 @@ bool holds_run(const std::string& folder) {
 }
 
 void refuse_other_config(const RunConfig& now, const Checkpoint& checkpoint) {
-  const RunConfig then = load_run_config(checkpoint.folder() + "/config.yaml", {});
+  const RunConfig then = load_checkpoint_config(checkpoint.folder());
   std::string keys;
   for (const ConfigDifference& d : differences(then, now))
     if (!may_differ_on_resume(d.key))
@@ -33,6 +34,21 @@ void refuse_other_config(const RunConfig& now, const Checkpoint& checkpoint) {
          "{}: the config has changed since the checkpoint ({}); only train.steps and logging may differ on "
          "--resume",
          checkpoint.folder(), keys);
+}
+
+// Weights mean the same function only in the same model. How it is computed may differ, and whether a mixer
+// is a preset or the same point spelled out.
+void refuse_other_model(const RunConfig& now, const Checkpoint& checkpoint) {
+  const RunConfig then = load_checkpoint_config(checkpoint.folder());
+  for (const ConfigDifference& d : differences(then, now)) {
+    const bool same_function =
+        d.key.ends_with(".form") || d.key.ends_with(".chunk") || d.key.ends_with(".preset");
+    if (d.key.starts_with("model.") && !same_function)
+      fail(ExitCode::usage,
+           "train.initial_checkpoint {} is another model: its {} is {}, here it is {}; its config.yaml holds "
+           "the model section that fits",
+           checkpoint.folder(), d.key, d.a, d.b);
+  }
 }
 
 }  // namespace
@@ -55,9 +71,25 @@ Trainer::Trainer(const RunConfig& config, const TrainerOptions& options, BatchSo
       guard_(config.train),
       processor_(processor) {
   check_output(options_.output, options_.resume);
-  if (options_.resume) restore();
+  if (options_.resume)
+    restore();
+  else if (!config_.train.initial_checkpoint.empty())
+    start_from(open_checkpoint(config_.train.initial_checkpoint));
   make_directories(options_.output);
   write_file_atomic(options_.output + "/config.yaml", dump(config_));
+}
+
+void Trainer::start_from(const Checkpoint& checkpoint) {
+  refuse_other_model(config_, checkpoint);
+  checkpoint.read_tensors("model.safetensors", learner_.weights());
+  learner_.take_over();
+  hand_on(checkpoint);
+}
+
+// What came with an imported model stays with the models that are made from it.
+void Trainer::hand_on(const Checkpoint& checkpoint) {
+  if (checkpoint.contains(llama_config_file))
+    options_.checkpoint_files.emplace_back(llama_config_file, checkpoint.read(llama_config_file));
 }
 
 void Trainer::restore() {
@@ -78,6 +110,7 @@ void Trainer::restore() {
     fail(ExitCode::data, "{}/state.json: {}", checkpoint.folder(), error.what());
   }
   step_ = saved_ = checkpoint.step();
+  hand_on(checkpoint);
 }
 
 Trainer::StepResult Trainer::take_step() {

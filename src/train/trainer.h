@@ -33,7 +33,8 @@ class Trainer {
  public:
   // Makes the folder, or restores the run in it: ExitCode::usage with the keys when its config differs in
   // more than train.steps and logging, ExitCode::data when there is no usable checkpoint; nothing is written
-  // in these cases.
+  // in these cases. A new run starts from the weights of config.train.initial_checkpoint, where given:
+  // ExitCode::usage when that is of another model.
   Trainer(const RunConfig& config, const TrainerOptions& options, BatchSource& train, BatchSource* validation,
           const std::vector<BatchShape>& train_shapes, const std::vector<BatchShape>& validation_shapes,
           const Processor& processor = {});
@@ -48,7 +49,9 @@ class Trainer {
     bool applied = false;
   };
 
+  void start_from(const Checkpoint& checkpoint);  // its weights, at step 0
   void restore();
+  void hand_on(const Checkpoint& checkpoint);
   StepResult take_step();
   void validate(nlohmann::ordered_json& metrics, Progress& progress);
   void save(MetricsLog& log, Progress& progress);

@@ -244,6 +244,7 @@ TEST_F(Safetensors, EntriesThatBreakARuleAreRefusedWithTheTensorsName) {
   EXPECT_TRUE(header_refused(object(entry("a", "U8", "[4294967296,4294967296]", 0, 8)), {"64 bits"}));
   EXPECT_TRUE(header_refused(object(entry("a", "F64", "[2305843009213693953]", 0, 8)), {"64 bits"}));
   EXPECT_TRUE(header_refused(object(entry("a", "U8", "[4294967296,4294967296,0]", 0, 0)), {"64 bits"}, 0));
+  EXPECT_TRUE(header_refused(object(entry("b\\nc", "?", "[2]", 0, 8)), {R"("b\nc")"}));
   const std::string long_name(1000, 'n');
   EXPECT_TRUE(header_refused(object(entry(long_name, "?", "[2]", 0, 8)), {"\"nnn", "nnn...\""}));
 }

@@ -98,13 +98,14 @@ INSTANTIATE_TEST_SUITE_P(
             "x.yaml:6:3: train.momentum: unknown key; the keys here are steps, batch_tokens, sequence, seed, "
             "precision, clip, micro_batch, validate_every, validate_batches, checkpoint_every, "
             "keep_checkpoints, "
-            "recompute, threads, max_skips, outlier_factor"},
+            "recompute, threads, max_skips, outlier_factor, initial_checkpoint"},
         Value{
             "UnknownUnprintable", "  \"a\\nb\": 1\n  seed: 2\n  clip: x",
             "x.yaml:6:3: train.a\\x0ab: unknown key; the keys here are steps, batch_tokens, sequence, seed, "
             "precision, clip, micro_batch, validate_every, validate_batches, checkpoint_every, "
             "keep_checkpoints, "
-            "recompute, threads, max_skips, outlier_factor (and 1 more error in this config)"},
+            "recompute, threads, max_skips, outlier_factor, initial_checkpoint (and 1 more error in this "
+            "config)"},
         Value{"SeveralFirstInTheFile", "  clip: x\n  sede: 1\n  threads: -1",
               clip.substr(0, clip.size()) + "'x' (and 2 more errors in this config)"},
         Value{"NullSection", "optimizer:", "x.yaml:6:1: optimizer: expected a map of keys, found nothing"},
@@ -273,6 +274,27 @@ INSTANTIATE_TEST_SUITE_P(
         overwrite("Vocab", "length: 8192, pairs: 4, examples: 5",
                   "52: data.task.segments.0.length: 8192 is not below the task's vocabulary of 8192")),
     [](const auto& info) { return std::string(info.param.name); });
+
+TEST(RunConfig, ACheckpointsModelNeedsNoData) {
+  const ConfigFiles files;
+  files.write("config.yaml", "model: {norm_eps: 1e-5, mixer: {preset: softmax}}\ndata: {train: []}\n");
+  const std::string path = files.path("config.yaml");
+  const RunConfig config = load_checkpoint_config(path.substr(0, path.rfind('/')));
+  EXPECT_EQ(config.model.norm_eps, 1e-5);
+  EXPECT_TRUE(config.data.train.empty());
+  EXPECT_NE(files.message([&] { load_run_config(path, {}); }), "");
+}
+
+TEST(RunConfig, TheInitialCheckpointMayBeLeftOut) {
+  const ConfigFiles files;
+  const std::string rest = "model: {mixer: {preset: softmax}}\ndata: {train: [a.bin]}\n";
+  const RunConfig none = files.load(rest), empty = files.load(rest + "train: {initial_checkpoint: ''}\n");
+  EXPECT_EQ(none.train.initial_checkpoint, "");
+  EXPECT_TRUE(differences(none, empty).empty());
+  EXPECT_EQ(dump(none).find("initial_checkpoint"), std::string::npos);
+  EXPECT_EQ(files.load(rest + "train: {initial_checkpoint: runs/a}\n").train.initial_checkpoint, "runs/a");
+  EXPECT_NE(files.error(rest + "train: {initial_checkpoint: 7}\n"), "");
+}
 
 TEST(Resume, OnlyLengthAndLoggingMayDiffer) {
   EXPECT_TRUE(may_differ_on_resume("train.steps"));

@@ -388,6 +388,7 @@ TEST(Dump, WritesBlocksWithMixersOnALine) {
       "model:\n  hidden: 128\n  layers: 4\n  heads: 2\n  head_dim: 64\n  kv_heads: 2\n  mlp: 344\n  vocab: "
       "8192\n"
       "  tie_embeddings: true\n"
+      "  norm_eps: 1e-06\n"
       "  mixer: {preset: kata_m2, map: psd, groups: 2, update: add, decay: none, read: normalised, conv: 0, "
       "qk_norm: rms, rope: {base: 10000}, output_gate: false, delta_scale: 1, state: 0, form: auto, chunk: "
       "64}\n"

@@ -14,11 +14,11 @@
 //   walk     the same against time: dv takes the place of U
 //   query, key, decay   the other gradients, all chunks at once
 //
-// Floor: tiles of 64 x 64 x 64 per pair of chunks and head, 0.52 million operations each: forward 1 for the
-// scores and 3 for the sum of the walk (the scores twice, once a slice), 1 and 3 of the read; backward 1 and
-// 2 of the pull, 1 and 3 of the walk, 1, 2 and 2 for dq, 1, 2 and 2 (queries), twice 1, 3 and 2 (keys) for
-// dk: 9 and 29. At 2,048 tokens there are 16.5 such pairs per chunk: 16 million operations per token and head
-// pair of passes, 0.5 ms per 1,000 tokens of 16 heads at 500 TFLOP/s.
+// Floor, in products of 64 x 64 x 64 (0.52 million operations) for a pair of chunks and a head, a split
+// factor counted two or three times: forward 5 for the walk (the scores in both slices) and 4 for the read;
+// backward 3 for the pull, 5 for the walk, 5 for dq and 17 for dk. A chunk of 2,048 tokens meets 16.5 on
+// average: 32,768 tokens of 16 heads are 0.6 and 2.1 * 10^15 operations, 1.6 and 5.3 ms at 400 TFLOP/s. What
+// is read per pair comes from the L2 cache.
 #include "kernels/common/delta_launch.h"
 #include "kernels/common/delta_squared.h"
 #include "kernels/common/delta_squared_gradient.cuh"
