@@ -127,11 +127,13 @@ __device__ __forceinline__ void copy_rows(uint32_t tile, const bf16* x, int64_t 
   constexpr int packs = W / 8, pass = mma_threads / packs;
   static_assert(rows % pass == 0);
   const int pack = static_cast<int>(threadIdx.x) % packs, row = static_cast<int>(threadIdx.x) / packs;
+  const bf16* from = x + (first + row) * stride + 8 * pack;
+  const int64_t step = pass * stride;
 #pragma unroll
-  for (int r = row; r < row + rows; r += pass) {
+  for (int r = row; r < row + rows; r += pass, from += step) {
     const bool inside = first + r < end;
-    copy_16(tile + static_cast<uint32_t>(r * 2 * W) + ((pack ^ tile_swizzle<W>(r)) << 4),
-            x + (inside ? first + r : 0) * stride + 8 * pack, inside);
+    copy_16(tile + static_cast<uint32_t>(r * 2 * W) + ((pack ^ tile_swizzle<W>(r)) << 4), inside ? from : x,
+            inside);
   }
 }
 

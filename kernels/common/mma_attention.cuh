@@ -39,10 +39,38 @@ struct TileFade {
   int padded = 0;                  // a multiple of mma_tile
   __device__ __forceinline__ bool given() const { return in_tile != nullptr; }
   __device__ __forceinline__ const float* row(int pair) const { return in_tile + pair * int64_t{padded}; }
+  __device__ __forceinline__ const double* sums(int pair) const {
+    return before + pair * int64_t{padded / mma_tile};
+  }
   // Between the tiles of two tokens.
   __device__ __forceinline__ float between(int pair, int later, int earlier) const {
-    const double* sums = before + pair * int64_t{padded / mma_tile};
-    return static_cast<float>(sums[min(later, padded - 1) / mma_tile] - sums[earlier / mma_tile]);
+    return static_cast<float>(sums(pair)[min(later, padded - 1) / mma_tile] - sums(pair)[earlier / mma_tile]);
+  }
+  // The first tile of which anything is left at `tile`: of those before it every power of two is 0 in fp32.
+  __device__ __forceinline__ int first_left(int pair, int tile) const {
+    const double* sum = sums(pair);
+    int low = 0, high = tile;
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (sum[tile] - sum[middle + 1] < -127)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  }
+  // The tile from which on nothing is left of `tile`.
+  __device__ __forceinline__ int first_faded(int pair, int tile) const {
+    const double* sum = sums(pair);
+    int low = tile + 1, high = padded / mma_tile;
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (sum[middle] - sum[tile + 1] < -127)
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    return low;
   }
 };
 

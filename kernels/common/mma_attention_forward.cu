@@ -181,8 +181,8 @@ __device__ __forceinline__ void finish(const Rows<score, W>& rows, const Argumen
 
 // The lane's queries from token `row` on. pair: of the batch row and key head.
 template <TileScore score, int W>
-__device__ __forceinline__ void begin(Rows<score, W>& rows, const Arguments& a, int b, int h, int pair,
-                                      int row) {
+__device__ __forceinline__ void begin_rows(Rows<score, W>& rows, const Arguments& a, int b, int h, int pair,
+                                           int row) {
   rows.q.load(a.q.at(b, 0, h), a.q.token, row, a.tokens);
   rows.position = a.first_query + row;
   clear(rows.out);
@@ -222,9 +222,10 @@ __global__ void __launch_bounds__(mma_threads, 2) forward_kernel(const __grid_co
   };
   const int end = min(a.first_query + first + P::queries, a.keys);
   int y = a.starts.first_seen(b, first) / P::keys * P::keys, stage = 0;
+  if (a.fade.given()) y = max(y, a.fade.first_left(pair, first / mma_tile) * mma_tile);
   copy(0, y);
   Rows<score, W> rows;
-  begin(rows, a, b, h, pair, own + static_cast<int>(threadIdx.x) % 32 / 4);
+  begin_rows(rows, a, b, h, pair, own + static_cast<int>(threadIdx.x) % 32 / 4);
   // Of the warp's queries.
   const int from = a.starts.first_seen(b, min(own, a.tokens - 1));
   const int all_see = a.starts.first_seen(b, min(own + 16 * P::blocks, a.tokens) - 1);

@@ -52,6 +52,7 @@ __device__ __forceinline__ void key_factors(float (&f)[1][4][4], const R& rows, 
       f[0][n][i] *= fast_exp2((i % 2 == 0 ? fade.x : fade.y) + part.between - rows.fade[i / 2]);
   }
 }
+// x: of the part's queries. What they do not see becomes 0.
 template <class R>
 __device__ __forceinline__ void mask_queries(float (&x)[1][4][4], const R& rows, const QueryPart& part) {
 #pragma unroll
@@ -141,9 +142,11 @@ __device__ __forceinline__ void add_queries(KeyRows<score, W>& rows, const Query
 }
 
 // Stages of queries, from the tile of these keys on, of which some see some of them.
-__device__ __forceinline__ int stages_seeing(const GradientArguments& a, int b, int first, int keys,
+__device__ __forceinline__ int stages_seeing(const GradientArguments& a, int b, int pair, int first, int keys,
                                              int queries) {
-  const int count = (a.tokens - first + queries - 1) / queries;
+  int count = (a.tokens - first + queries - 1) / queries;
+  if (a.fade.given())
+    count = min(count, (a.fade.first_faded(pair, first / mma_tile) * mma_tile - first) / queries);
   if (a.starts.data == nullptr) return count;
   int seeing = 0;
   for (int n = 0; n < count; n += mma_threads) {
@@ -177,8 +180,8 @@ __device__ __forceinline__ void copy_queries(const GradientArguments& a, uint32_
 
 // The keys and values that the warp owns, and their sums at 0.
 template <TileScore score, int W>
-__device__ __forceinline__ void begin(KeyRows<score, W>& rows, const GradientArguments& a, uint32_t shared,
-                                      int b, int kv, int first) {
+__device__ __forceinline__ void begin_keys(KeyRows<score, W>& rows, const GradientArguments& a,
+                                           uint32_t shared, int b, int kv, int first) {
   using P = KeyPlan<score, W>;
   const bf16 *k = a.k.at(b, 0, kv), *v = a.v.at(b, 0, kv);
   const int warp = warp_number();
@@ -210,12 +213,12 @@ __global__ void __launch_bounds__(mma_threads, 2) keys_kernel(const __grid_const
   const int pair = static_cast<int>(blockIdx.x) / a.tiles, b = pair / a.kv_heads, kv = pair % a.kv_heads;
   const int first = static_cast<int>(blockIdx.x) % a.tiles * P::keys, own = first + 16 * warp_number();
   KeyRows<score, W> rows;
-  begin(rows, a, shared, b, kv, first);
+  begin_keys(rows, a, shared, b, kv, first);
   if (a.starts.data == nullptr && threadIdx.x < P::queries)  // every query sees token 0
     for (int stage = 0; stage < 2; ++stage)
       reinterpret_cast<int*>(tiles + 2 * P::own_bytes + stage * P::stage_bytes + 2 * P::tile_bytes +
                              3 * P::queries * 4)[threadIdx.x] = 0;
-  const int count = stages_seeing(a, b, first, P::keys, P::queries);
+  const int count = stages_seeing(a, b, pair, first, P::keys, P::queries);
   copy_queries<score, W>(a, stages, b, kv * a.group, pair, first);
   int h = kv * a.group, n = 0;
 #pragma unroll 1
@@ -233,7 +236,7 @@ __global__ void __launch_bounds__(mma_threads, 2) keys_kernel(const __grid_const
     const float between = a.fade.given() ? a.fade.between(pair, y, first) : 0;
 #pragma unroll 1
     for (int i = 0; i < P::queries; i += mma_columns) {
-      const int last = min(i + mma_columns, a.tokens - y) - 1;  // query of the part
+      const int last = min(i + mma_columns, a.tokens - y) - 1;  // the part's last query, less y
       if (own >= a.tokens || last < i || y + last < own) continue;
       QueryPart part = {at + i * 2 * W,
                         at + P::tile_bytes + i * 2 * W,

@@ -114,8 +114,8 @@ __device__ __forceinline__ void add_psd_keys(QueryRows<W, M>& rows, const KeyPar
 
 // The lane's queries from token rows.query on.
 template <int W, int M>
-__device__ __forceinline__ void begin(QueryRows<W, M>& rows, const GradientArguments& a, uint32_t shared,
-                                      int b, int h, int pair, int first) {
+__device__ __forceinline__ void begin_queries(QueryRows<W, M>& rows, const GradientArguments& a,
+                                              uint32_t shared, int b, int h, int pair, int first) {
   const int own = 16 * M * warp_number();
   const bf16* d_o = a.d_o.at(b, 0, h);
   rows.query = first + own + static_cast<int>(threadIdx.x) % 32 / 4;
@@ -163,9 +163,10 @@ __global__ void __launch_bounds__(mma_threads, 2)
   };
   const int end = min(first + P::queries, a.tokens);
   int y = a.starts.first_seen(b, first) / P::keys * P::keys, stage = 0;
+  if (a.fade.given()) y = max(y, a.fade.first_left(pair, first / mma_tile) * mma_tile);
   copy(0, y);
   QueryRows<W, M> rows;
-  begin(rows, a, shared, b, h, pair, first);
+  begin_queries(rows, a, shared, b, h, pair, first);
   const int from = a.starts.first_seen(b, min(own, a.tokens - 1));
   const int all_see = a.starts.first_seen(b, min(highest, a.tokens - 1));
 #pragma unroll 1
