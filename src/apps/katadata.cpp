@@ -45,9 +45,9 @@ Example: two books, 10% of the text (its end) for validation
   katadata tokenize --input a.txt b.txt --output data/books --validation-fraction 0.1
 
 Writes PREFIX/train-000000.bin, ... and PREFIX/validation.bin. The files are joined as they are. With a
-sentencepiece model as the tokenizer, its end-of-text token begins each document.)";
+sentencepiece model or a tokenizer.json as the tokenizer, its end-of-text token begins each document.)";
 
-constexpr const char* tokenizer_help = "bytes, or a sentencepiece model (*.model)";
+constexpr const char* tokenizer_help = "bytes, a sentencepiece model (*.model) or a tokenizer.json (*.json)";
 
 constexpr const char* train_tokenizer_example = R"(
 Example: 8000 pieces of the corpus that ships, and shards made with them

@@ -1,6 +1,7 @@
 #include "data/tokenizer.h"
 
 #include "base/error.h"
+#include "data/hf_tokenizer.h"
 #include "data/sentencepiece_tokenizer.h"
 
 namespace kata {
@@ -36,19 +37,22 @@ class ByteTokenizer : public Tokenizer {
   std::string serialise() const override { return "{\"tokenizer\": \"bytes\"}\n"; }
 };
 
-constexpr std::string_view sentencepiece_ending = ".model";
+constexpr std::string_view sentencepiece_ending = ".model", hf_ending = ".json";
 
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
   if (name.ends_with(sentencepiece_ending)) return load_sentencepiece(name, name);
+  if (name.ends_with(hf_ending)) return load_hf_tokenizer(name, name);
   fail(ExitCode::usage,
-       "unknown tokenizer \"{}\"; expected bytes, or the path of a sentencepiece model (*{})", name,
-       sentencepiece_ending);
+       "unknown tokenizer \"{}\"; expected bytes, or the path of a sentencepiece model (*{}) or of a "
+       "tokenizer.json (*{})",
+       name, sentencepiece_ending, hf_ending);
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& folder, const std::string& name) {
+  if (name.ends_with(hf_ending)) return load_hf_tokenizer(folder + "/" + hf_tokenizer_file, name);
   if (!name.ends_with(sentencepiece_ending)) return make_tokenizer(name);
   return load_sentencepiece(folder + "/" + sentencepiece_file, name);
 }

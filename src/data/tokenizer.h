@@ -14,6 +14,14 @@ class Tokenizer {
   virtual ~Tokenizer();
 
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  // The same, and around it the special tokens (such as a begin-of-text token) where the tokenizer's own file
+  // says that a text has some: a tokenizer.json may.
+  virtual std::vector<int32_t> encode_with_special_tokens(std::string_view text) const {
+    return encode(text);
+  }
+  std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const {
+    return add_special_tokens ? encode_with_special_tokens(text) : encode(text);
+  }
   // A whole text. ExitCode::data when an id is outside [0, vocab()).
   virtual std::string decode(const std::vector<int32_t>& ids) const = 0;
   // What one token adds inside a text, possibly a part of a character. ExitCode::data as for decode.
@@ -29,7 +37,8 @@ class Tokenizer {
 };
 
 // "bytes": the 256 byte values are the ids, so any text has tokens and every decode of them is that text.
-// A path that ends in .model: a sentencepiece model; ExitCode::data where the file is missing or is none.
+// A path that ends in .model: a sentencepiece model; in .json: a tokenizer.json of Hugging Face
+// (hf_tokenizer.h). ExitCode::data where the file is missing or is none.
 // ExitCode::usage for another name, with the kinds that exist.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
 

@@ -1,6 +1,6 @@
 // Any bytes as a safetensors file: it is read whole or refused with ExitCode::data.
 //
-//   fuzz_safetensors -max_total_time=180 CORPUS_FOLDER tests/train/fixtures/llama_grouped
+//   build/fuzz/bin/safetensors_fuzz -max_total_time=180 FOLDER tests/train/fixtures/llama_grouped
 #include <cstdint>
 #include <cstdlib>
 #include <string>
