@@ -1,8 +1,10 @@
-// kataeval: trains the small models of a suite and reads them over its grid, or reads one checkpoint over it.
+// kataeval: trains the small models of a suite and reads them over its grid, reads one checkpoint over it, or
+// runs a checkpoint on language tasks.
 
 #include <cstdio>
 #include <filesystem>
 
+#include "apps/language_tasks.h"
 #include "apps/options.h"
 #include "base/file.h"
 #include "base/parallel.h"
@@ -20,15 +22,19 @@ Example: the recall suite in a small version, about a minute; then one model out
   kataeval --suite mqar --quick --checkpoint runs/recall --json recall.json
 and how many keys the maps tell apart, beside the bounds; nothing is trained
   kataeval --suite capacity --quick
+and a language model on tasks whose files lie in data/tasks, then two such runs held against each other
+  kataeval --tasks arc_easy,lambada_openai --model runs/lm --data data/tasks --output runs/lm-tasks
+  kataeval --compare runs/lm-tasks/samples_arc_easy.jsonl other/samples_arc_easy.jsonl
 
 Prints one table; the output folder gets results.json, report.html (open it in a browser), suite.yaml (every key)
 and cells/, the trained models: a second run continues where the first one stopped, and a run with another grid
 reads them without training. Any of them can be given to --checkpoint.
 Exit codes: 0 done or out of time, 2 arguments or config, 3 data or checkpoint, 4 a model that could not be
-trained, 5 device, 130 interrupted.)";
+trained or whose likelihoods are no numbers, 5 device, 130 interrupted.)";
 
 struct Options {
   SharedOptions shared;
+  LanguageTaskOptions language;
   std::string suite, checkpoint, json, output;
   bool quick = false;
   double time_limit = 0;
@@ -133,11 +139,31 @@ ExitCode measure_capacity(const Options& options, const std::string& path) {
   return stopped ? ExitCode::interrupted : ExitCode::ok;
 }
 
+// Language tasks have no config, and suites have no tasks: an option of the other kind would change nothing.
+void refuse_mixture(const Options& options, bool language) {
+  const LanguageTaskOptions& given = options.language;
+  if (language && (options.quick || !options.shared.config.empty() || !options.shared.overrides.empty()))
+    fail(ExitCode::usage,
+         "--quick, --config and --set belong to suites that train; language tasks have --limit");
+  if (!language && (!given.model.empty() || !given.data.empty()))
+    fail(ExitCode::usage,
+         "--model and --data belong to language tasks; give --tasks, or --suite lm or recall");
+}
+
+ExitCode run_language_tasks(const Options& options) {
+  const harness::EvaluationOptions evaluation =
+      evaluation_of(options.language, options.suite, options.checkpoint, options.output, options.json);
+  catch_interrupts();
+  Monitor monitor(options.time_limit, interrupted);
+  const ChosenProcessor processor(options.shared);
+  return harness::evaluate_tasks(evaluation, monitor, processor.get());
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Measures models on a suite of tasks.", "kataeval");
   Options options;
-  CLI::Option* suite =
-      app.add_option("--suite", options.suite, "name of the suite: configs/suites/NAME.yaml");
+  CLI::Option* suite = app.add_option(
+      "--suite", options.suite, "name of the suite: configs/suites/NAME.yaml, or lm, recall, recall-jrt");
   app.add_flag("--quick", options.quick, "the suite's small version");
   app.add_option(
       "--checkpoint", options.checkpoint,
@@ -151,8 +177,16 @@ int run(int argc, char** argv) {
       ->description("YAML file of the suite, instead of the one found by name");
   add_device_option(app, options.shared);
   add_log_options(app, options.shared);
+  add_language_task_options(app, options.language);
   app.footer(example);
   if (!parse(app, argc, argv, options.shared)) return 0;
+  const std::vector<std::string>& pair = options.language.compare;
+  if (!pair.empty()) {
+    harness::compare_files(pair[0], pair[1], options.language.tolerance);
+    return 0;
+  }
+  refuse_mixture(options, options.language.asked(options.suite));
+  if (options.language.asked(options.suite)) return static_cast<int>(run_language_tasks(options));
   if (suite->count() == 0) fail(ExitCode::usage, "--suite is missing; try kataeval --suite mqar --quick");
   const std::string path = suite_path(options);
   const bool capacity = suite_of_file(path) == capacity_suite;
