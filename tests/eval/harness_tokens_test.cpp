@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "eval/harness/python_text.h"
 #include "eval/harness/token_scorer.h"
 
 namespace kata::harness {
@@ -161,6 +162,25 @@ TEST(HarnessTokens, RulesOfVersionsAndTokenizers) {
   compat = Compat{};
   compat.bos = BosPolicy::on;
   EXPECT_NE(refusal([&] { token_rules(*bytes, compat, 8); }).find("--bos on"), std::string::npos);
+}
+
+// Whether a text begins with a token, and with which, is what the tokenizer's own file says.
+TEST(HarnessTokens, BeginTokenOfATokenizerJson) {
+  if (!has_case_tables()) GTEST_SKIP() << "a build without ICU reads no tokenizer.json";
+  const std::string folder = KATA_SOURCE_DIR "/tests/data/fixtures/";
+  const auto llama3 = make_tokenizer(folder + "llama3.json"), gpt2 = make_tokenizer(folder + "gpt2.json");
+  TokenRules rules = token_rules(*llama3, compat_preset("lm-eval-head"), 8);
+  EXPECT_EQ(rules.bos, 1500);
+  EXPECT_EQ(rules.prefix, 1500);
+  EXPECT_EQ(encode_pair(rules, "In the", " beginning", "").context.front(), 1500);
+  const auto twice = encode_pair(rules, "<|begin_of_text|>In the", " beginning", "").context;
+  EXPECT_EQ(twice, encode_pair(rules, "In the", " beginning", "").context);
+  rules = token_rules(*llama3, compat_preset("lm-eval-0.4.8"), 8);
+  EXPECT_EQ(rules.bos, -1);
+  EXPECT_EQ(rules.prefix, 1500);
+  rules = token_rules(*gpt2, compat_preset("lm-eval-head"), 8);
+  EXPECT_EQ(rules.bos, -1);
+  EXPECT_EQ(rules.prefix, 1200);
 }
 
 TEST(HarnessTokens, LeftTruncation) {

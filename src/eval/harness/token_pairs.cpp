@@ -10,22 +10,27 @@ namespace kata::harness {
 
 namespace {
 
+// A text that says bos itself does not get a second one.
 std::vector<int32_t> encode(const TokenRules& rules, std::string_view text) {
   std::vector<int32_t> ids = rules.tokenizer->encode(text);
-  if (rules.bos >= 0) ids.insert(ids.begin(), rules.bos);
+  if (rules.bos >= 0 && (ids.empty() || ids.front() != rules.bos)) ids.insert(ids.begin(), rules.bos);
   return ids;
 }
 
 }  // namespace
 
 TokenRules token_rules(const Tokenizer& tokenizer, const Compat& compat, int64_t max_length) {
-  const int32_t document = tokenizer.document_token();
-  TokenRules rules{&tokenizer, -1, document, max_length};
+  // A tokenizer.json may put a token before every text; of other kinds the document token begins one.
+  const std::vector<int32_t> around = tokenizer.encode_with_special_tokens("");
+  const int32_t own = around.empty() ? -1 : around.front();
+  const int32_t document = tokenizer.document_token(), begin = own >= 0 ? own : document;
+  TokenRules rules{&tokenizer, -1, compat.prefix == Prefix::eos ? document : begin, max_length};
+  if (compat.bos == BosPolicy::automatic) rules.bos = own;
   if (compat.bos == BosPolicy::on) {
-    if (document < 0)
+    if (begin < 0)
       fail(ExitCode::usage, "--bos on: the tokenizer {} has no token that begins a text; leave it out",
            tokenizer.name());
-    rules.bos = document;
+    rules.bos = begin;
   }
   if (compat.prefix == Prefix::id) rules.prefix = compat.prefix_id;
   if (rules.prefix >= tokenizer.vocab())

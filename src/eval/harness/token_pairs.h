@@ -19,8 +19,8 @@ struct TokenRules {
   int32_t prefix = -1;     // in place of an empty context, and before a rolling text
   int64_t max_length = 0;  // input tokens that the model reads at most
 };
-// The model trained with `tokenizer`: its document token is both bos and eos. ExitCode::usage where the rules
-// ask for a token that it does not have.
+// bos is the token that the tokenizer's own file puts before a text, else its document token, which is eos
+// too. ExitCode::usage where the rules ask for a token that it does not have.
 TokenRules token_rules(const Tokenizer& tokenizer, const Compat& compat, int64_t max_length);
 
 // A row of tokens of which the last `targets.size()` predictions count: inputs[i] comes before the i-th token
