@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-preset=${1:?"build.sh: error: no preset given; expected cpu, asan or release"}
+preset=${1:?"build.sh: error: no preset given; expected cpu, cuda, asan, fuzz or release"}
 shift
 ./scripts/install_packages.sh
 

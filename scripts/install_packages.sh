@@ -10,7 +10,7 @@ set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config git gzip libopenblas-dev libyaml-cpp-dev libspdlog-dev libfmt-dev
   libcli11-dev nlohmann-json3-dev libsentencepiece-dev libicu-dev libgtest-dev)
-ci_packages=(python3 clang-format-14 ccache)
+ci_packages=(python3 clang-format-14 clang libclang-rt-dev libomp-dev ccache)
 
 fail() {
   echo "install_packages.sh: error: $*" >&2
