@@ -149,12 +149,12 @@ def ask(call, *arguments):
 
 # ---- our side: the real program ----
 
-def our_step(build, mixer, shard, batch, steps, warmup, folder):
-    output = Path(folder) / f"{mixer}-{time.monotonic_ns()}"
+def our_step(build, name, shard, batch, steps, warmup, folder):
+    output = Path(folder) / f"{name}-{time.monotonic_ns()}"
     settings = [f"data.train=[{shard}]", "data.validation=[]", "data.tokenizer=bytes", f"model.vocab={VOCAB}",
                 f"train.batch_tokens={batch * LENGTH}", f"train.micro_batch={batch}", "train.validate_every=0",
                 "train.checkpoint_every=0", "optimizer.warmup=0"]
-    command = [str(ROOT / build / "bin/katatrain"), "--config", str(ROOT / f"configs/lm340m_{mixer}.yaml"),
+    command = [str(ROOT / build / "bin/katatrain"), "--config", str(ROOT / f"configs/{name}.yaml"),
                "--output", str(output), "--steps", str(warmup + steps), "--device", "cuda",
                *[word for setting in settings for word in ("--set", setting)]]
     done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True)
@@ -172,11 +172,11 @@ def run(arguments):
         write_shard(shard, 4_000_000)
         for number in range(min(arguments.rounds, 2)):
             print(f"  round {number + 1}", file=sys.stderr, flush=True)
-            rounds.setdefault("PyTorch softmax", []).append(
-                ask("step", arguments.batch, arguments.steps, arguments.warmup))
-            for mixer in OURS:
-                rounds.setdefault(f"lm340m_{mixer}", []).append(
-                    our_step(arguments.build, mixer, shard, arguments.batch, arguments.steps, arguments.warmup, folder))
+            for name in ("PyTorch softmax", *(f"lm340m_{mixer}" for mixer in OURS)):
+                step = (ask("step", arguments.batch, arguments.steps, arguments.warmup) if name.startswith("PyTorch") else
+                        our_step(arguments.build, name, shard, arguments.batch, arguments.steps, arguments.warmup, folder))
+                rounds.setdefault(name, []).append(step)
+                print(f"  {name}: {1e3 * statistics.median(step['seconds']):.1f} ms", file=sys.stderr, flush=True)
     attention = ask("attention") + ask("linear_attention")
     peer = rounds["PyTorch softmax"][0]
     medians = {name: statistics.median([s for r in runs for s in r["seconds"]]) for name, runs in rounds.items()}
