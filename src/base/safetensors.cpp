@@ -4,8 +4,9 @@
 #include <bit>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
+
+#include "base/json_file.h"
 
 namespace kata {
 
@@ -264,14 +265,6 @@ void convert_all(float* to, std::span<const std::byte> from, Convert convert) {
 }
 
 }  // namespace
-
-std::string name_in_quotes(const std::string& name) {
-  constexpr size_t longest = 100;
-  std::string text =
-      nlohmann::json(name.substr(0, longest)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  if (name.size() > longest) text.insert(text.size() - 1, "...");
-  return text;
-}
 
 std::string TensorInfo::shape_text() const {
   std::string text = "[";

@@ -22,9 +22,6 @@ namespace kata {
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 using TextMap = std::map<std::string, std::string>;
 
-// A name out of a file for a message: quoted, on one line, and cut where it is absurdly long.
-std::string name_in_quotes(const std::string& name);
-
 struct TensorInfo {
   std::string dtype;           // "F32", "BF16", ... as the file says
   std::vector<int64_t> shape;  // of any rank; row-major; [] is a scalar

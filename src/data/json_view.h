@@ -10,13 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/error.h"
+#include "base/json_file.h"
 
 namespace kata {
-
-// The whole text as one value. Refuses nesting above `most_levels`, a key that stands twice in an object, and
-// text that is no UTF-8. `file` is what messages call it.
-nlohmann::json parse_json(std::string_view text, const std::string& file, int most_levels);
 
 // A value, and how one gets there: model.merges[3]. It refers to the parsed tree, which must outlive it.
 class JsonView {

@@ -1,7 +1,6 @@
 #include "train/inference_model.h"
 
 #include "base/bf16.h"
-#include "base/parallel.h"
 #include "train/checkpoint.h"
 
 namespace kata {
@@ -35,12 +34,8 @@ void InferenceModel::send_to_gpu(const Tensor& values) {
   const Tensor there = gpu_memory_.take("parameters", DType::f32, values.shape());
   processor_.gpu->upload(there.data(), values.data(), values.bytes());
   Tensor copy;
-  std::vector<bf16> halves(static_cast<size_t>(rounded));
+  const std::vector<bf16> halves = rounded_to_bf16(values.as<float>(), rounded);
   if (parameters.has_copy()) {
-    const float* from = values.as<float>();
-    parallel_blocks(rounded, 65536, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) halves[static_cast<size_t>(i)] = to_bf16(from[i]);
-    });
     copy = gpu_memory_.take("parameters in 16 bits", DType::bf16, {rounded});
     processor_.gpu->upload(copy.data(), halves.data(), copy.bytes());
   }

@@ -322,10 +322,8 @@ void Learner::take_over() {
   if (!host_weights_.planning()) {
     Arena::Scope scope(host_weights_);
     const float* values = send(host_weights_, parameters.values()).as<float>();
-    std::vector<bf16> copy(parameters.has_copy() ? static_cast<size_t>(parameters.decayed_count()) : 0);
-    parallel_blocks(static_cast<int64_t>(copy.size()), 65536, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) copy[static_cast<size_t>(i)] = to_bf16(values[i]);
-    });
+    const std::vector<bf16> copy =
+        rounded_to_bf16(values, parameters.has_copy() ? parameters.decayed_count() : 0);
     if (!copy.empty()) gpu.upload(parameters.copy().data(), copy.data(), copy.size() * sizeof(bf16));
     gpu.synchronise();
   }
