@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "data/utf8.h"
 #include "eval/harness/needle_noise.h"
 #include "eval/harness/python_random.h"
 #include "eval/harness/python_text.h"
@@ -34,9 +35,9 @@ TEST(PythonText, FieldsBetweenWhiteSpace) {
 
 TEST(PythonText, Lengths) {
   EXPECT_EQ(code_points("na\xc3\xafvet\xc3\xa9 \xf0\x9f\x99\x82"), 9);
-  EXPECT_TRUE(is_valid_utf8("\xf0\x9f\x99\x82"));
+  EXPECT_TRUE(is_utf8("\xf0\x9f\x99\x82"));
   for (const char* bad : {"\xff", "\xc3", "\xed\xa0\x80", "\xc0\x80", "\xf4\x90\x80\x80", "a\x80"})
-    EXPECT_FALSE(is_valid_utf8(bad)) << bad;
+    EXPECT_FALSE(is_utf8(bad)) << bad;
 }
 
 TEST(PythonText, NumbersAsPythonPrintsThem) {

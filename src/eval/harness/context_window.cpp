@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/utf8.h"
 #include "eval/harness/python_text.h"
 
 namespace kata::harness {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "data/utf8.h"
 #include "eval/harness/python_text.h"
 
 namespace kata::harness {
@@ -47,8 +48,7 @@ Json parse_line(const std::string& path, int64_t line, std::string_view text) {
   if (text.size() > largest_line)
     fail(ExitCode::data, "{}:{}: a line of {} bytes, more than the {} that are read; one document a line",
          path, line, text.size(), largest_line);
-  if (!is_valid_utf8(text))
-    fail(ExitCode::data, "{}:{}: not UTF-8; write the file again as UTF-8", path, line);
+  if (!is_utf8(text)) fail(ExitCode::data, "{}:{}: not UTF-8; write the file again as UTF-8", path, line);
   if (too_deep(text))
     fail(ExitCode::data, "{}:{}: nested deeper than {} brackets", path, line, deepest_nesting);
   Json object;

@@ -12,42 +12,22 @@
 #endif
 
 #include "base/error.h"
+#include "data/utf8.h"
 
 namespace kata::harness {
 
 namespace {
 
-struct Point {
-  char32_t value = 0;
-  size_t bytes = 0;  // 0: no character begins there
-};
-
-Point point_at(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(at);
-  if (first < 0x80) return {first, 1};
-  const size_t bytes = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
-  if (bytes == 0 || bytes > text.size() - at) return {};
-  char32_t value = first & (0x7Fu >> bytes);
-  for (size_t i = 1; i < bytes; ++i) {
-    if ((byte(at + i) & 0xC0) != 0x80) return {};
-    value = value << 6 | (byte(at + i) & 0x3Fu);
-  }
-  constexpr char32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (value < least[bytes] || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) return {};
-  return {value, bytes};
-}
-
 // A byte that is no character counts as one of its own; such text is refused before it comes here.
-Point next_point(std::string_view text, size_t at) {
-  const Point point = point_at(text, at);
-  return point.bytes > 0 ? point : Point{0xFFFD, 1};
+CodePoint next_point(std::string_view text, size_t at) {
+  const CodePoint point = code_point_at(text, at);
+  return point.bytes > 0 ? point : CodePoint{0xFFFD, 1};
 }
 
 std::vector<char32_t> points_of(std::string_view text) {
   std::vector<char32_t> points;
   for (size_t at = 0; at < text.size();) {
-    const Point point = next_point(text, at);
+    const CodePoint point = next_point(text, at);
     points.push_back(point.value);
     at += point.bytes;
   }
@@ -55,25 +35,6 @@ std::vector<char32_t> points_of(std::string_view text) {
 }
 
 }  // namespace
-
-bool is_valid_utf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    const size_t bytes = point_at(text, at).bytes;
-    if (bytes == 0) return false;
-    at += bytes;
-  }
-  return true;
-}
-
-std::string repaired_utf8(std::string_view text) {
-  std::string repaired;
-  for (size_t at = 0; at < text.size();) {
-    const size_t bytes = point_at(text, at).bytes;
-    repaired.append(bytes > 0 ? text.substr(at, bytes) : "\xef\xbf\xbd");
-    at += std::max<size_t>(bytes, 1);
-  }
-  return repaired;
-}
 
 int64_t code_points(std::string_view text) {
   int64_t count = 0;
@@ -89,7 +50,7 @@ bool is_space(char32_t c) {
 
 std::string_view strip_left(std::string_view text) {
   while (!text.empty()) {
-    const Point point = next_point(text, 0);
+    const CodePoint point = next_point(text, 0);
     if (!is_space(point.value)) break;
     text.remove_prefix(point.bytes);
   }
@@ -120,7 +81,7 @@ int64_t space_fields(std::string_view text) {
   int64_t runs = 0;
   bool inside = false;
   for (size_t at = 0; at < text.size();) {
-    const Point point = next_point(text, at);
+    const CodePoint point = next_point(text, at);
     const bool space = is_space(point.value);
     runs += space && !inside;
     inside = space;
@@ -282,7 +243,7 @@ std::pair<size_t, size_t> find_ignoring_case(std::string_view text, std::string_
   std::vector<char32_t> given;
   std::vector<size_t> begins;
   for (size_t at = 0; at < text.size();) {
-    const Point point = next_point(text, at);
+    const CodePoint point = next_point(text, at);
     given.push_back(folded(point.value));
     begins.push_back(at);
     at += point.bytes;

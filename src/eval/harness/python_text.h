@@ -10,9 +10,6 @@
 
 namespace kata::harness {
 
-bool is_valid_utf8(std::string_view text);
-// Each byte that belongs to no character becomes U+FFFD.
-std::string repaired_utf8(std::string_view text);
 int64_t code_points(std::string_view text);
 
 // Python's white space, which is also its regular expressions' \s.

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "config/config_text.h"
 #include "config/schema.h"
+#include "data/utf8.h"
 #include "eval/harness/python_text.h"
 
 namespace kata::harness {
@@ -42,7 +43,7 @@ std::vector<Document> read_documents(const Task& task, const std::string& folder
   const std::string raw = folder + "/wiki.test.raw", ruler = folder + "/" + task.name + "/validation.jsonl";
   if (task.name == "wikitext" && path_exists(raw)) {
     const std::string bytes = read_file(raw);
-    if (!is_valid_utf8(bytes)) fail(ExitCode::data, "{}: not UTF-8; write the file again as UTF-8", raw);
+    if (!is_utf8(bytes)) fail(ExitCode::data, "{}: not UTF-8; write the file again as UTF-8", raw);
     std::vector<Document> documents;
     for (std::string& page : wikitext_pages(bytes))
       documents.emplace_back(raw, 1, Json{{"page", std::move(page)}});
